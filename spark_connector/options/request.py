@@ -110,8 +110,9 @@ OffsetLimit = OffsetWord | SpecificOffsets | GlobalTimestamp | SpecificTimestamp
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """All options, checked. `columns`: of the rows, in their order; `client_settings` are the `kafka.*` options by our
-    client's names."""
+    """All options, checked. `columns`: of the rows, in their order; `poll_timeout_ms` None: as long as Spark waits for
+    its network (network_timeout.py); `isolation_level`: nothing depends on it until there are transactions;
+    `client_settings` are the `kafka.*` options by our client's names."""
 
     bootstrap_servers: str
     subscription: Subscription
@@ -122,7 +123,8 @@ class SourceOptions:
     min_partitions: int | None
     max_records_per_partition: int | None
     columns: tuple[str, ...]
-    poll_timeout_ms: int
+    poll_timeout_ms: int | None
+    isolation_level: str
     pushdown: bool
     client_settings: Mapping[str, str]
     warnings: tuple[str, ...]

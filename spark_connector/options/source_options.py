@@ -6,8 +6,8 @@ exist are found later (planning.py). Rules:
 
 * Names are case-insensitive; the user's own spelling is lost on the way, so messages use the documented one.
 * Where a read begins and ends: start_and_end.py. A stream has no end, and begins at latest unless told otherwise.
-* `kafka.*` options that a Spark query must not change are refused, those our client knows are passed on, the others and
-  options of streams only bring a warning, which names the nearest known option where the name is unknown.
+* Which options there are: table.py. `kafka.*` options that a Spark query must not change are refused, those our client
+  knows are passed on; the others, and options without effect here, only bring a warning (names.py).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Mapping
 
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import InvalidOption
+from strandline.spark_connector.options.names import bootstrap_servers, check_names, client_settings, near
 from strandline.spark_connector.options.request import (
     COLUMNS,
     HEADERS,
@@ -27,72 +28,32 @@ from strandline.spark_connector.options.request import (
     Subscription,
 )
 from strandline.spark_connector.options.start_and_end import check_order, ending, starting
-from strandline.spark_connector.options.values import (
-    boolean,
-    bootstrap_servers,
-    is_partition,
-    json_object,
-    kafka_settings,
-    near,
-    positive,
-    refuse,
-    unknown_options,
-)
-
-DEFAULT_POLL_TIMEOUT_MS = 120_000
-"""Spark's `spark.network.timeout`, which its Kafka source takes for this option."""
-
+from strandline.spark_connector.options.table import Use
+from strandline.spark_connector.options.values import boolean, is_partition, json_object, number, positive
 
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
-STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "commitGroup")
-BATCH_ONLY = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
-NO_EFFECT = ("groupIdPrefix", "kafka.group.id", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
-"""Accepted for the sake of queries written for Kafka: batch reads join no group, and our client retries by its own
-settings (kafka.retry.backoff.ms, kafka.default.api.timeout.ms)."""
-
-KNOWN = (
-    "kafka.bootstrap.servers",
-    "servers",
-    *SUBSCRIPTIONS,
-    "path",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "startingOffsets",
-    "startingOffsetsByTimestampStrategy",
-    "endingTimestamp",
-    "endingOffsetsByTimestamp",
-    "endingOffsets",
-    "failOnDataLoss",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "includeHeaders",
-    "columns",
-    "pushdown",
-    "kafkaConsumer.pollTimeoutMs",
-    *NO_EFFECT,
-    *STREAM_ONLY,
-)
-
-PROTECTED = {
-    "kafka.auto.offset.reset": "use startingOffsets",
-    "kafka.key.deserializer": "keys are binary; cast the column after load()",
-    "kafka.value.deserializer": "values are binary; cast the column after load()",
-    "kafka.enable.auto.commit": "Spark keeps the offsets, nothing is committed to a group",
-    "kafka.interceptor.classes": "interceptors could change what Spark counts on",
-}
+ENDINGS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 
 
 def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> SourceOptions:
     """Check all options. Raises InvalidOption naming the option, the value and what is allowed."""
     given = {key.lower(): value for key, value in options.items()}
-    for name in BATCH_ONLY:
+    use = Use.STREAM if is_stream else Use.BATCH
+    for name in ENDINGS:
         if is_stream and name.lower() in given:
             raise InvalidOption(f"ending offset not valid in streaming queries: leave out the option {name}")
-    refuse(given, PROTECTED)
+    warnings = check_names(given, use)
     strategy = given.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
     if strategy not in ("error", "latest"):
         raise InvalidOption(f"startingOffsetsByTimestampStrategy must be error or latest, not {strategy!r}")
-    settings, warnings = kafka_settings(given, KNOWN)
+    settings, without_effect = client_settings(given, use)
+    for name in ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs"):
+        if name.lower() in given and number(given[name.lower()]) is None:
+            raise InvalidOption(f"{name} must be a whole number, not {given[name.lower()]!r}")
+    if "kafka.group.id" in given:
+        advice = "; commitGroup shows a group where the query is" if is_stream else ""
+        warnings.append(f"option kafka.group.id has no effect: a query joins no consumer group{advice}")
     start, end = starting(given, is_stream=is_stream), ending(given)
     check_order(start, end)
     return SourceOptions(
@@ -105,10 +66,11 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sou
         min_partitions=positive(given, "minPartitions"),
         max_records_per_partition=positive(given, "maxRecordsPerPartition"),
         columns=_columns(given),
-        poll_timeout_ms=positive(given, "kafkaConsumer.pollTimeoutMs") or DEFAULT_POLL_TIMEOUT_MS,
+        poll_timeout_ms=positive(given, "kafkaConsumer.pollTimeoutMs"),
+        isolation_level=_isolation_level(given),
         pushdown=boolean(given, "pushdown", False),
         client_settings=settings,
-        warnings=(*warnings, *_warnings(given, is_stream=is_stream)),
+        warnings=(*without_effect, *warnings),
     )
 
 
@@ -150,6 +112,17 @@ def _assigned(value: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted(set(partitions)))
 
 
+def _isolation_level(given: Mapping[str, str]) -> str:
+    names = [name for name in ("isolationLevel", "kafka.isolation.level") if name.lower() in given]
+    levels = {given[name.lower()].strip().lower(): name for name in names}
+    for level, name in levels.items():
+        if level not in ISOLATION_LEVELS:
+            raise InvalidOption(f"{name} must be {' or '.join(ISOLATION_LEVELS)}, not {level!r}")
+    if len(levels) > 1:
+        raise InvalidOption("isolationLevel and kafka.isolation.level differ; give one of them")
+    return next(iter(levels), ISOLATION_LEVELS[0])
+
+
 def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
     """`key,value`: the columns in the order in which they are named; includeHeaders adds `headers` behind them."""
     value = given.get("columns")
@@ -177,19 +150,3 @@ def _named_columns(value: str) -> tuple[str, ...]:
             raise InvalidOption(f"columns {value!r} names {name} twice; name each column once")
         names.append(name)
     return tuple(names)
-
-
-# --- Warnings --------------------------------------------------------------------------------------------------
-
-
-def _warnings(given: Mapping[str, str], *, is_stream: bool) -> list[str]:
-    warnings = []
-    for name in () if is_stream else STREAM_ONLY:
-        if name.lower() in given:
-            warnings.append(f"option {name} is for streams and has no effect in a batch query")
-    if is_stream and boolean(given, "pushdown", False):
-        warnings.append("option pushdown has no effect in a stream: Spark hands filters to batch queries only")
-    if "kafka.group.id" in given:
-        advice = "; commitGroup shows a group where the query is" if is_stream else ""
-        warnings.append(f"option kafka.group.id has no effect: a query joins no consumer group{advice}")
-    return warnings + unknown_options(given, KNOWN)

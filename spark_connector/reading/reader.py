@@ -22,6 +22,7 @@ from strandline.runtime.client_environment import production_client_environment
 from strandline.spark_connector.errors import CorruptRecords, DataLoss, OffsetGone, ReadTimeout, UnknownTopic
 from strandline.spark_connector.options.request import Assign, SourceOptions, Subscribe, Subscription
 from strandline.spark_connector.reading.arrow import BYTES_PER_BATCH, ROWS_PER_BATCH, RowBuffer
+from strandline.spark_connector.reading.network_timeout import poll_timeout_ms
 from strandline.spark_connector.reading.planning import (
     Held,
     OffsetRange,
@@ -172,11 +173,12 @@ def read(options: SourceOptions, wanted: OffsetRange, cluster: Cluster, warn: Wa
     """The records of one range, in order. Raises DataLoss, ReadTimeout, CorruptRecords."""
     partition = TopicPartition(wanted.topic, wanted.partition)
     rows = RowBuffer(*partition, options.columns)
+    timeout_ms = poll_timeout_ms(options)
     position = wanted.start
     losses = 0
     while position < wanted.end:
         try:
-            fetched = cluster.fetch(partition, position, options.poll_timeout_ms)
+            fetched = cluster.fetch(partition, position, timeout_ms)
         except OffsetGone:
             if _is_another_topic(wanted, cluster):
                 _refuse_another_topic(options, wanted, position, warn)
@@ -195,7 +197,7 @@ def read(options: SourceOptions, wanted: OffsetRange, cluster: Cluster, warn: Wa
             raise CorruptRecords(str(error)) from error
         if position == before:
             raise ReadTimeout(
-                f"Nothing of {partition} from offset {position} came within {options.poll_timeout_ms} ms, though "
+                f"Nothing of {partition} from offset {position} came within {timeout_ms} ms, though "
                 f"everything below {wanted.end} was committed; check that the partition has a leader "
                 f"('strandline topics --describe --topic {wanted.topic}'), or raise kafkaConsumer.pollTimeoutMs"
             )

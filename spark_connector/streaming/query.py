@@ -14,6 +14,7 @@ from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.spark_connector.errors import InvalidOption, OffsetGone, SourceError, StartOffsetReset
 from strandline.spark_connector.options.request import SpecificOffsets
 from strandline.spark_connector.options.stream_options import StreamOptions
+from strandline.spark_connector.reading.network_timeout import poll_timeout_ms
 from strandline.spark_connector.reading.planning import OffsetRange, Resolver, asked_timestamps, covering
 from strandline.spark_connector.reading.reader import Cluster, Warn, leaders_of, wanted_partitions
 from strandline.spark_connector.reading.tasks import tasks
@@ -236,7 +237,7 @@ class StreamQuery:
 
     def _sample(self, partition: TopicPartition, position: int) -> float:
         try:
-            fetched = self._cluster.fetch(partition, position, self._options.source.poll_timeout_ms)
+            fetched = self._cluster.fetch(partition, position, poll_timeout_ms(self._options.source))
             headers = [header for _, header in scan(fetched)]
         except (OffsetGone, InvalidBatch):
             return 1.0  # who plans or reads meets the same, and tells

@@ -27,7 +27,9 @@ from strandline.spark_connector.options.request import (
     Subscribe,
     SubscribePattern,
 )
+from strandline.spark_connector.options.sink_options import parse_sink_options
 from strandline.spark_connector.options.source_options import parse_options
+from strandline.spark_connector.options.stream_options import parse_stream_options
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -216,6 +218,11 @@ def test_start_and_end_name_the_same_partitions() -> None:
         ("minPartitions", "9" * 5000),
         ("maxRecordsPerPartition", "-5"),
         ("kafkaConsumer.pollTimeoutMs", "0"),
+        ("isolationLevel", "PERMISSIVE"),
+        ("kafka.isolation.level", "serializable"),
+        ("failOnDataLoss", "PERMISSIVE"),
+        ("fetchOffset.numRetries", "-1"),
+        ("fetchOffset.retryIntervalMs", "soon"),
         ("kafka.auto.offset.reset", "earliest"),
         ("kafka.enable.auto.commit", "true"),
         ("kafka.key.deserializer", "x"),
@@ -265,8 +272,37 @@ def test_client_settings_are_passed_on_and_others_only_warn() -> None:
     assert options.starting == OffsetWord(EARLIEST)
 
 
+def test_the_isolation_level_has_two_names_and_two_values() -> None:
+    assert parse().isolation_level == "read_uncommitted"
+    assert parse(isolationLevel="READ_COMMITTED").isolation_level == "read_committed"
+    options = parse(**{"kafka.isolation.level": "read_committed", "isolationLevel": "read_committed"})
+    assert options.isolation_level == "read_committed"
+    assert options.warnings == ()
+    assert options.client_settings == {}
+    with pytest.raises(InvalidOption, match=r"isolationLevel and .* differ"):
+        parse(**{"kafka.isolation.level": "read_committed", "isolationLevel": "read_uncommitted"})
+
+
+def test_options_of_another_use_warn_and_say_where_they_belong() -> None:
+    (text,) = parse(maxTriggerDelay="5m").warnings
+    assert text == "option maxTriggerDelay is for streams that are read and has no effect in batch reads"
+    (text,) = parse_stream_options({"servers": "b:1", "subscribe": "t", "pushdown": "true"}).source.warnings
+    assert text == "option pushdown is for batch reads and has no effect in streams that are read"
+    (text,) = parse_sink_options({"servers": "b:1", "startingOffsets": "earliest"}).warnings
+    assert text == "option startingOffsets is for reading and has no effect in writing"
+    (text,) = parse(topic="t").warnings
+    assert "topic is for writing" in text
+
+
 def test_group_options_of_kafka_queries_are_accepted() -> None:
-    options = parse(**{"groupIdPrefix": "x", "kafka.group.id": "g"})
+    options = parse(
+        **{
+            "groupIdPrefix": "x",
+            "kafka.group.id": "g",
+            "fetchOffset.numRetries": "5",
+            "fetchOffset.retryIntervalMs": "9",
+        }
+    )
     assert ["kafka.group.id" in text for text in options.warnings] == [True]
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import struct
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from crc32c import crc32c
+from pyspark import TaskContext
 
 from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
 from strandline.spark_connector.errors import CorruptRecords, DataLoss, ReadTimeout, UnknownTopic
@@ -111,6 +113,35 @@ def test_a_range_that_cannot_be_fetched_in_time_is_an_error(cluster: MemoryClust
     cluster.high_watermarks[T0] = 5
     with pytest.raises(ReadTimeout, match=r"t-0 from offset 1.*pollTimeoutMs"):
         rows(cluster, OffsetRange("t", 0, 0, 5), options(), warnings)
+
+
+@pytest.mark.parametrize(
+    ("given", "of_spark", "expected"),
+    [
+        ({}, None, 120_000),
+        ({}, "7min", 420_000),
+        ({}, "300", 300_000),
+        ({}, "soon", 120_000),
+        ({"kafkaConsumer.pollTimeoutMs": "55"}, "7min", 55),
+    ],
+)
+def test_a_task_waits_as_long_as_spark_waits_for_its_network(
+    cluster: MemoryCluster,
+    warnings: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, str],
+    of_spark: str | None,
+    expected: int,
+) -> None:
+    if of_spark is not None:
+        task = SimpleNamespace(getLocalProperty={"spark.network.timeout": of_spark}.get)
+        monkeypatch.setattr(TaskContext, "_taskContext", task)
+    cluster.add(T0, 0, [b"a"])
+    waited: list[int] = []
+    fetch = cluster.fetch
+    cluster.fetch = lambda partition, offset, timeout_ms: waited.append(timeout_ms) or fetch(partition, offset, 0)
+    assert rows(cluster, OffsetRange("t", 0, 0, 1), options(**given), warnings) == [(0, b"a")]
+    assert waited == [expected]
 
 
 def test_records_deleted_since_the_plan_are_an_error_or_a_warning(cluster: MemoryCluster, warnings: list[str]) -> None:
