@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strandline.client.errors import LeaderNotAvailable
+from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
 from strandline.spark_connector.errors import (
     AddedPartitionNotFromZero,
@@ -352,6 +354,31 @@ def test_what_is_gone_fails_the_query_or_is_passed_over(
     assert end.get("t", {}) == then
     assert warnings
     assert planned(lenient, at, end) == {}
+
+
+def test_a_partition_deleted_while_its_offsets_are_looked_up_is_a_loss(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = new_query(startingOffsets="earliest")
+    at = query.latest(query.initial(), is_limited=False)
+    held = cluster.held
+
+    def held_of_what_is_left(partitions: list[TopicPartition]) -> Any:
+        cluster.batches.pop(T1, None)
+        if T1 in partitions:
+            raise LeaderNotAvailable(ErrorCode.LEADER_NOT_AVAILABLE, "no broker has told of partition t-1 yet")
+        return held(partitions)
+
+    monkeypatch.setattr(cluster, "held", held_of_what_is_left)
+    with pytest.raises(PartitionsDeleted, match="t-1"):
+        query.latest(stored(at), is_limited=False)
+
+    def nobody_answers(partitions: list[TopicPartition]) -> Any:
+        raise LeaderNotAvailable(ErrorCode.LEADER_NOT_AVAILABLE, "partition t-0 has no leader")
+
+    monkeypatch.setattr(cluster, "held", nobody_answers)
+    with pytest.raises(LeaderNotAvailable, match="t-0 has no leader"):
+        query.latest(stored(at), is_limited=False)
 
 
 def test_records_that_retention_took_before_they_were_read_are_a_loss(
