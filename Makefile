@@ -36,10 +36,12 @@ format: setup ## bring the code into shape
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-docs: setup ## write docs/configuration.md from the table of keys
+docs: setup ## write docs/configuration.md and docs/spark-options.md from their tables
 	@mkdir -p docs
 	@$(VENV)/bin/strandline broker --reference > docs/.configuration.md
 	@mv docs/.configuration.md docs/configuration.md
+	@$(PYTHON) -m strandline.spark_connector.options.reference > docs/.spark-options.md
+	@mv docs/.spark-options.md docs/spark-options.md
 
 test: setup ## run every test, in as many processes as there are cores
 	$(PYTHON) -m pytest -n auto $(TESTS)

@@ -67,6 +67,10 @@ def test_settings_of_the_producer_are_passed_on_and_others_are_told() -> None:
         ({"servers": "b:1", "kafka.key.serializer": "x"}, "is not supported"),
         ({"servers": "b:1", "kafka.security.protocol": "SSL"}, "only PLAINTEXT is"),
         ({"servers": "b:1", "includeHeaders": "2"}, "must be true or false"),
+        ({"servers": "b:1", "writeVersion": "1"}, "writeVersion counts the writes of one writeId"),
+        ({"servers": "b:1", "writeId": "w", "writeVersion": "-1"}, "writeVersion must be a whole number"),
+        ({"servers": "b:1", "writeId": "w", "exactlyOnce": "false"}, "drop one"),
+        ({"servers": "b:1", "writeId": "ä b"}, "must be 1 to 150 letters"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, str], text: str) -> None:
