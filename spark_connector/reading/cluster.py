@@ -82,6 +82,8 @@ class ClusterClient:
 
     def held(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Held]:
         """The log starts are asked for first: they only grow, so no partition seems to begin behind its end."""
+        if not partitions:
+            return {}
         earliest = self._consumer.beginning_offsets(partitions)
         latest = self._consumer.end_offsets(partitions)
         return {each: Held(earliest[each], max(earliest[each], latest[each])) for each in partitions}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+from strandline.client.errors import ClientError
 from strandline.protocol.records import InvalidBatch, scan
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.spark_connector.errors import InvalidOption, OffsetGone, SourceError, StartOffsetReset
@@ -144,14 +145,25 @@ class StreamQuery:
     # --- What the cluster holds ---
 
     def _seen(self, also: StreamOffset | None = None) -> Seen:
-        """The partitions that the options name and the cluster has; those of `also` that still exist, too."""
-        # What the query has read of one that is gone, if anything, is missed by those who compare.
-        wanted = wanted_partitions(self._options.source.subscription, self._cluster, all_must_exist=False)
-        if also is not None:
-            known = {topic: set(self._cluster.partitions(topic)) for topic in {each.topic for each in also.positions}}
-            wanted = sorted({*wanted, *(each for each in also.positions if each.partition in known[each.topic])})
+        """What the cluster holds of the partitions that the options name, and of those of `also` that still exist."""
+        wanted = self._existing(also)
         topic_ids = self._topic_ids(wanted)
-        return Seen(self._cluster.held(wanted) if wanted else {}, topic_ids)
+        try:
+            return Seen(self._cluster.held(wanted), topic_ids)
+        except ClientError:  # who is asked about a topic that was deleted a moment ago does not answer
+            left = self._existing(also)
+            if left == wanted:
+                raise
+        topic_ids = self._topic_ids(left)
+        return Seen(self._cluster.held(left), topic_ids)
+
+    def _existing(self, also: StreamOffset | None) -> list[TopicPartition]:
+        """As `_seen`. What the query has read of one that is gone, if anything, is missed by those who compare."""
+        wanted = wanted_partitions(self._options.source.subscription, self._cluster, all_must_exist=False)
+        if also is None:
+            return wanted
+        known = {topic: set(self._cluster.partitions(topic)) for topic in {each.topic for each in also.positions}}
+        return sorted({*wanted, *(each for each in also.positions if each.partition in known[each.topic])})
 
     def _topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, TopicId]:
         return {topic: self._cluster.topic_id(topic) for topic in sorted({each.topic for each in partitions})}
