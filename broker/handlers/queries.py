@@ -240,15 +240,18 @@ class QueryHandler:
 
     def _end_of_replica(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         """For tools that compare replicas (`ANY_REPLICA`), also from a follower, as a Kafka does: the latest offset is
-        where this replica's log ends, whatever is committed of it."""
-        index = wanted.partition_index
+        where this replica's log ends, whatever is committed of it, and the earliest where it begins."""
+        index, log_end = wanted.partition_index, wanted.timestamp == LATEST_TIMESTAMP
         partition = self._replicas.partitions.get((topic, index))
         serves = partition is not None and (partition.leadership is not None or partition.is_following)
-        if partition is None or not serves or wanted.timestamp != LATEST_TIMESTAMP:
+        if partition is None or not serves or wanted.timestamp not in (LATEST_TIMESTAMP, EARLIEST_TIMESTAMP):
             return self._list_offset(topic, wanted)
         if code := self._fence_epoch(wanted.current_leader_epoch, partition):
             return ListOffsetsPartitionResponse(index, code)
-        return ListOffsetsPartitionResponse(index, 0, -1, partition.log.log_end_offset, partition.leader_epoch)
+        log = partition.log
+        offset = log.log_end_offset if log_end else log.log_start_offset
+        epoch = partition.leader_epoch if log_end else log.epochs.epoch_at(offset)
+        return ListOffsetsPartitionResponse(index, 0, -1, offset, epoch)
 
     async def _find_by_time(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         """The first record that is not older, or that has the largest timestamp of those below the read limit. The role

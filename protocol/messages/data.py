@@ -238,8 +238,8 @@ class ListOffsetsResponse(Message, frozen=True, array_like=True, gc=False):
 class ListOffsetsRequest(Request, frozen=True, array_like=True, gc=False):
     """Offsets by time; asked of the leader. A leader answers OFFSET_NOT_AVAILABLE until its HW is sure.
 
-    replica_id: −1 for a consumer. Whoever compares replicas asks as `ANY_REPLICA`: then the latest offset is where the
-    asked replica's log ends, leader or not, committed or not."""
+    replica_id: −1 for a consumer. Whoever compares replicas asks as `ANY_REPLICA`: then the earliest and latest
+    offset are where the asked replica's log begins and ends, leader or not, committed or not."""
 
     topics: Named[ListOffsetsTopic]
     replica_id: Int32 = NO_BROKER

@@ -372,7 +372,9 @@ async def test_a_tool_that_compares_replicas_is_told_where_each_log_ends(
     assert (told.error_code, told.offset, told.leader_epoch) == (0, 5, 2)
     fenced = queries.offset(LATEST_TIMESTAMP, replica_id=ANY_REPLICA, epoch=1)
     assert fenced.error_code == ErrorCode.FENCED_LEADER_EPOCH
-    refused = queries.offset(EARLIEST_TIMESTAMP, replica_id=ANY_REPLICA)
+    begin = queries.offset(EARLIEST_TIMESTAMP, replica_id=ANY_REPLICA)
+    assert (begin.error_code, begin.offset, begin.leader_epoch) == (0, 0, 1)
+    refused = queries.offset(LATEST_TIERED_TIMESTAMP, replica_id=ANY_REPLICA)
     assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     site.replicas.resign(site.partition())
     assert queries.offset(LATEST_TIMESTAMP, replica_id=ANY_REPLICA).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -1,0 +1,208 @@
+"""One look at the replicas of partitions: what there is to compare, in pieces, and the comparison of one piece.
+
+    works, known = plan(admin, topics, compacted)   # asks all brokers; known: what shows without reading anything
+    for work in works:                              # anywhere, in any order, side by side
+        results = look(reader, work)
+
+A look sees a cluster that goes on: leaders move, brokers start and stop. So what it finds is to be found by another
+one, made from a new plan, before anybody is told (`is_confirmed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from strandline.client.errors import CannotReachBroker, ClientError, RequestTimedOut
+from strandline.client.metadata import PartitionView, TopicView
+from strandline.client.replicas.compacted import compare_compacted
+from strandline.client.replicas.comparison import AHEAD, OFFLINE, UNREAD, Compared, Finding, compare
+from strandline.client.replicas.reading import Replica, ReplicaOffsets, ReplicaPart
+from strandline.client.replicas.streams import BatchStream
+from strandline.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from strandline.protocol.types import NO_BROKER, TopicPartition
+
+OFFSETS_PER_WORK = 1_000_000
+"""Longer partitions are compared in pieces, side by side. Compacted ones are not: what overtook a record may stand
+anywhere behind it."""
+
+WAIT_MS = 500
+MAX_WAITS = 4
+"""A follower learns with its next fetch what is committed; one in sync is waited for so often."""
+
+
+class Work(NamedTuple):
+    """A piece of a partition to be compared; `brokers`: whose replicas, the leader's first."""
+
+    partition: TopicPartition
+    leader_epoch: int
+    brokers: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    start: int
+    end: int
+    is_compacted: bool
+
+    @property
+    def leader(self) -> int:
+        return self.brokers[0]
+
+
+Known = dict[Replica, Finding]
+"""Replicas that are ahead, whose broker is gone, or that cannot be read."""
+
+
+class Asked(Protocol):
+    """What a plan needs of `Admin`."""
+
+    def replica_offsets(self, epochs: Mapping[Replica, int], timestamp: int) -> ReplicaOffsets: ...
+
+
+class Read(Protocol):
+    """`Admin.read_replica`."""
+
+    def __call__(self, replica: Replica, offset: int, *, leader_epoch: int, max_wait_ms: int) -> ReplicaPart: ...
+
+
+def plan(
+    admin: Asked,
+    topics: Iterable[TopicView],
+    compacted: Container[str],
+    is_meant: Callable[[TopicPartition], bool] = lambda partition: True,
+) -> tuple[list[Work], Known]:
+    """What there is to compare of these topics, and what is wrong already. compacted: the names of those that are."""
+    views = {
+        partition: view
+        for topic in topics
+        for number, view in sorted(topic.partitions.items())
+        if is_meant(partition := TopicPartition(topic.name, number))
+    }
+    known: Known = {}
+    epochs: dict[Replica, int] = {}
+    for partition, view in views.items():
+        for broker in view.replicas:
+            replica = Replica(partition, broker)
+            if why := _cannot_be_asked(broker, view):
+                known[replica] = why
+            else:
+                epochs[replica] = view.leader_epoch
+    leaders = {replica: epoch for replica, epoch in epochs.items() if _leads(replica, views)}
+    # The followers first: what they have their leader had before, so it has more by the time it is asked.
+    ends = admin.replica_offsets(
+        {each: epoch for each, epoch in epochs.items() if each not in leaders}, LATEST_TIMESTAMP
+    )
+    starts = admin.replica_offsets(leaders, EARLIEST_TIMESTAMP)
+    ends |= admin.replica_offsets(leaders, LATEST_TIMESTAMP)
+    works: list[Work] = []
+    for partition, view in views.items():
+        works += _of_partition(partition, view, starts, ends, partition.topic in compacted, known)
+    return works, known
+
+
+def _leads(replica: Replica, views: Mapping[TopicPartition, PartitionView]) -> bool:
+    return views[replica.partition].leader == replica.broker_id
+
+
+def _cannot_be_asked(broker: int, view: PartitionView) -> Finding | None:
+    if broker in view.offline_replicas:
+        return Finding(OFFLINE, 0, 0, 1, f"broker {broker} is not running")
+    if broker in view.refused_replicas:
+        return Finding(UNREAD, 0, 0, 1, f"broker {broker} does not serve it: {view.refused_replicas[broker]}")
+    if view.leader == NO_BROKER:
+        return Finding(UNREAD, 0, 0, 1, "the partition has no leader to compare with")
+    return None
+
+
+def _of_partition(
+    partition: TopicPartition,
+    view: PartitionView,
+    starts: ReplicaOffsets,
+    ends: ReplicaOffsets,
+    is_compacted: bool,
+    known: Known,
+) -> Iterator[Work]:
+    leading = Replica(partition, view.leader)
+    start, end = starts.get(leading), ends.get(leading)
+    readable = []
+    for broker in sorted(view.replicas, key=lambda broker: broker != view.leader):
+        replica = Replica(partition, broker)
+        if replica in known:
+            continue
+        own_end = ends[replica] if replica != leading or isinstance(end, Exception) else start
+        if isinstance(own_end, Exception):
+            known[replica] = Finding(UNREAD, 0, 0, 1, str(own_end))
+            continue
+        readable.append(broker)
+        if replica != leading and isinstance(end, int) and isinstance(own_end, int) and own_end > end:
+            text = f"its log ends at offset {own_end}, the leader's at {end}"
+            known[replica] = Finding(AHEAD, end, own_end, 1, text)
+    if not (isinstance(start, int) and isinstance(end, int)) or view.leader not in readable:
+        for broker in readable:
+            text = f"the leader, broker {view.leader}, cannot be read"
+            known[Replica(partition, broker)] = Finding(UNREAD, 0, 0, 1, text)
+        return
+    pieces = 1 if is_compacted else max(1, -(-(end - start) // OFFSETS_PER_WORK))
+    for piece in range(pieces):
+        yield Work(
+            partition,
+            view.leader_epoch,
+            tuple(readable),
+            view.in_sync_replicas,
+            start + (end - start) * piece // pieces,
+            start + (end - start) * (piece + 1) // pieces,
+            is_compacted,
+        )
+
+
+class Reader:
+    """`Admin.read_replica`; a broker that cannot be reached, or is silent, is not asked again."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._silent: dict[int, ClientError] = {}
+
+    def __call__(self, replica: Replica, offset: int, *, leader_epoch: int, max_wait_ms: int) -> ReplicaPart:
+        if (known := self._silent.get(replica.broker_id)) is not None:
+            raise known
+        try:
+            return self._read(replica, offset, leader_epoch=leader_epoch, max_wait_ms=max_wait_ms)
+        except (CannotReachBroker, RequestTimedOut) as error:
+            self._silent[replica.broker_id] = error
+            raise
+
+
+def look(read: Read, work: Work) -> dict[int, Compared]:
+    """Broker → what became of its replica in this piece."""
+    committed = 0
+
+    def reading_from(broker: int) -> Callable[[int], ReplicaPart]:
+        replica, waits = Replica(work.partition, broker), MAX_WAITS if broker in work.in_sync else 0
+
+        def reading(offset: int) -> ReplicaPart:
+            nonlocal committed, waits
+            while True:
+                is_awaited = waits > 0 and broker != work.leader and offset < committed
+                max_wait_ms = WAIT_MS if is_awaited else 0
+                part = read(replica, offset, leader_epoch=work.leader_epoch, max_wait_ms=max_wait_ms)
+                if broker == work.leader:
+                    committed = max(committed, min(part.high_watermark, work.end))
+                if part.records or not is_awaited or not part.log_start_offset <= offset == part.high_watermark:
+                    return part
+                waits -= 1
+
+        return reading
+
+    def opened() -> dict[int, BatchStream]:
+        return {broker: BatchStream(reading_from(broker), work.start, work.end) for broker in work.brokers}
+
+    if work.is_compacted:
+        return compare_compacted(opened, work.start, work.end)
+    return compare(opened(), work.leader, work.start, work.end)
+
+
+def is_confirmed(finding: Finding, before: Iterable[Finding]) -> bool:
+    """Whether an earlier look at the same replica found as much: something there, or that it cannot be read."""
+    return any(
+        (finding.kind == each.kind)
+        or (finding.kind not in (OFFLINE, UNREAD) and finding.start < each.end and each.start < finding.end)
+        for each in before
+    )
