@@ -23,8 +23,11 @@ from strandline.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from strandline.protocol.types import NO_BROKER, TopicPartition
 
 OFFSETS_PER_WORK = 1_000_000
-"""Longer partitions are compared in pieces, side by side. Compacted ones are not: what overtook a record may stand
-anywhere behind it."""
+"""Longer partitions are compared in pieces, side by side, with borders at multiples of this. Compacted ones are not:
+what overtook a record may stand anywhere behind it."""
+
+PATIENCE_MS = 10_000
+"""How long a plan waits for a broker that does not answer."""
 
 WAIT_MS = 500
 MAX_WAITS = 4
@@ -46,6 +49,11 @@ class Work(NamedTuple):
     def leader(self) -> int:
         return self.brokers[0]
 
+    @property
+    def piece(self) -> tuple[TopicPartition, int]:
+        """The partition and the number of the piece: the same in every plan."""
+        return self.partition, 0 if self.is_compacted else self.start // OFFSETS_PER_WORK
+
 
 Known = dict[Replica, Finding]
 """Replicas that are ahead, whose broker is gone, or that cannot be read."""
@@ -54,7 +62,9 @@ Known = dict[Replica, Finding]
 class Asked(Protocol):
     """What a plan needs of `Admin`."""
 
-    def replica_offsets(self, epochs: Mapping[Replica, int], timestamp: int) -> ReplicaOffsets: ...
+    def replica_offsets(
+        self, epochs: Mapping[Replica, int], timestamp: int, *, timeout_ms: float
+    ) -> ReplicaOffsets: ...
 
 
 class Read(Protocol):
@@ -86,12 +96,11 @@ def plan(
             else:
                 epochs[replica] = view.leader_epoch
     leaders = {replica: epoch for replica, epoch in epochs.items() if _leads(replica, views)}
+    followers = {replica: epoch for replica, epoch in epochs.items() if replica not in leaders}
     # The followers first: what they have their leader had before, so it has more by the time it is asked.
-    ends = admin.replica_offsets(
-        {each: epoch for each, epoch in epochs.items() if each not in leaders}, LATEST_TIMESTAMP
-    )
-    starts = admin.replica_offsets(leaders, EARLIEST_TIMESTAMP)
-    ends |= admin.replica_offsets(leaders, LATEST_TIMESTAMP)
+    ends = admin.replica_offsets(followers, LATEST_TIMESTAMP, timeout_ms=PATIENCE_MS)
+    starts = admin.replica_offsets(leaders, EARLIEST_TIMESTAMP, timeout_ms=PATIENCE_MS)
+    ends |= admin.replica_offsets(leaders, LATEST_TIMESTAMP, timeout_ms=PATIENCE_MS)
     works: list[Work] = []
     for partition, view in views.items():
         works += _of_partition(partition, view, starts, ends, partition.topic in compacted, known)
@@ -140,17 +149,21 @@ def _of_partition(
             text = f"the leader, broker {view.leader}, cannot be read"
             known[Replica(partition, broker)] = Finding(UNREAD, 0, 0, 1, text)
         return
-    pieces = 1 if is_compacted else max(1, -(-(end - start) // OFFSETS_PER_WORK))
-    for piece in range(pieces):
-        yield Work(
-            partition,
-            view.leader_epoch,
-            tuple(readable),
-            view.in_sync_replicas,
-            start + (end - start) * piece // pieces,
-            start + (end - start) * (piece + 1) // pieces,
-            is_compacted,
-        )
+    whole = Work(
+        partition, view.leader_epoch, tuple(readable), view.in_sync_replicas, start, max(start, end), is_compacted
+    )
+    yield from [whole] if is_compacted else _pieces(whole)
+
+
+def _pieces(whole: Work) -> Iterator[Work]:
+    """At least one: a partition without records was compared, too."""
+    border = whole.start
+    while True:
+        next_border = min((border // OFFSETS_PER_WORK + 1) * OFFSETS_PER_WORK, whole.end)
+        yield whole._replace(start=border, end=next_border)
+        border = next_border
+        if border >= whole.end:
+            return
 
 
 class Reader:

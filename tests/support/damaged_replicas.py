@@ -72,6 +72,8 @@ class MemoryReplica:
     chunk_bytes: int = 300
     failing_at: int | None = None
     gone_to: int = 0
+    learns: list[int] = field(default_factory=list)
+    """What it is told to be committed, one after the other, when somebody waits for it."""
     asked: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -80,6 +82,9 @@ class MemoryReplica:
         self.ends = {header.base_offset: header.next_offset for header in headers}
         if self.high_watermark < 0:
             self.high_watermark = max(self.ends.values(), default=0)
+
+    def learn(self) -> None:
+        self.high_watermark = self.learns.pop(0) if self.learns else self.high_watermark
 
     def read(self, offset: int) -> ReplicaPart:
         if self.asked:
