@@ -82,7 +82,7 @@ class Comparison:
         self._open: dict[int, dict[bytes, Open]] = {broker: {} for broker in streams}
 
     def run(self, start: int, end: int) -> dict[int, Compared]:
-        results = run(self._streams, start, end, self._look)
+        results = run(self._streams, start, end, self._look, lambda: not any(self._open.values()))
         for broker, stream in self._streams.items():
             self._look_behind(broker, stream, results[broker])
             if stream.failure or stream.damage:
@@ -96,7 +96,7 @@ class Comparison:
     def _look(self, group: Group, results: Mapping[int, Compared]) -> None:
         first = group.batches[0]
         is_same = all(_headers(batches) == _headers(first) for batches in group.batches)
-        if is_same and not any(self._open.values()) and all(batch.is_sound for batch in first):
+        if is_same and all(batch.is_sound for batch in first) and not any(self._open.values()):
             return
         found: dict[int, dict[int, Record]] = {}
         for (broker, stream), batches in zip(self._streams.items(), group.batches, strict=True):

@@ -20,10 +20,10 @@ where what it knows to be committed ends. Compacted partitions: `compacted`, by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from strandline.client.replicas.streams import Batch, BatchStream, Group, groups
+from strandline.client.replicas.streams import Batch, BatchStream, Group, Stretch, side_by_side
 
 DAMAGED = "damaged"
 MISSING = "missing"
@@ -82,13 +82,22 @@ def compare(streams: Mapping[int, BatchStream], leader: int, start: int, end: in
 Look = Callable[[Group, Mapping[int, Compared]], object]
 
 
-def run(streams: Mapping[int, BatchStream], start: int, end: int, look: Look) -> dict[int, Compared]:
-    """Have `look` compare each group of batches; damage, what was read, and where it ended, are the same for all."""
+def run(
+    streams: Mapping[int, BatchStream], start: int, end: int, look: Look, may_skip: Callable[[], bool] = lambda: True
+) -> dict[int, Compared]:
+    """Have `look` compare each group of batches that are not just the same (unless it is to see those, too); damage,
+    what was read, and where it ended, are the same for all."""
     results = {broker: Compared(start, end) for broker in streams}
-    for group in groups(list(streams.values()), start, end):
-        for result, batches in zip(results.values(), group.batches, strict=True):
+    for found in side_by_side(list(streams.values()), start, end, may_skip):
+        if isinstance(found, Stretch):
+            for result in results.values():
+                result.batches += found.batches
+                result.records += found.records
+                result.size_bytes += found.size_bytes
+            continue
+        for result, batches in zip(results.values(), found.batches, strict=True):
             _count(result, batches, start)
-        look(group, results)
+        look(found, results)
     for broker, stream in streams.items():
         conclude(results[broker], stream)
     return results
@@ -120,8 +129,7 @@ def conclude(result: Compared, stream: BatchStream) -> None:
 def compare_group(
     group: Group, streams: Mapping[int, BatchStream], leader: int, results: Mapping[int, Compared]
 ) -> None:
-    """Of an ordinary partition: everything has to be the same. Where a log begins or ends within the group, that is so
-    only of one batch that both have."""
+    """Of an ordinary partition: every replica has to have the batches that reach into what it holds, and no others."""
     sound = {
         broker: batches
         for broker, batches in zip(streams, group.batches, strict=True)
@@ -130,23 +138,18 @@ def compare_group(
     if not sound:
         return
     model_of = leader if leader in sound else min(sound)
-    model = sound[model_of]
     for (broker, stream), batches in zip(streams.items(), group.batches, strict=True):
         if broker == model_of or (batches and broker not in sound):
             continue
-        is_one_batch = [(each.start, each.end) for each in (*batches, *model)] == [(group.start, group.end)] * 2
-        if not batches and holds(stream, group):
-            results[broker].add(MISSING, group.start, group.end, f"broker {model_of} has {_named(model)}")
-        elif batches and (holds(stream, group) or is_one_batch) and (text := _difference(batches, model)):
+        model = [batch for batch in sound[model_of] if batch.end > stream.floor and batch.start < stream.end]
+        own = [batch for batch in batches if batch.end > stream.floor]
+        if not own and (lacking := [batch for batch in model if batch.end <= stream.end]):
+            results[broker].add(MISSING, lacking[0].start, lacking[-1].end, f"broker {model_of} has {_named(lacking)}")
+        elif own and (text := _difference(own, model)):
             results[broker].add(DIFFERENT, group.start, group.end, f"{text}, unlike on broker {model_of}")
 
 
-def holds(stream: BatchStream, group: Group) -> bool:
-    """Whether that replica has to have these offsets."""
-    return stream.floor <= group.start and group.end <= stream.end
-
-
-def _difference(batches: tuple[Batch, ...], model: tuple[Batch, ...]) -> str:
+def _difference(batches: Sequence[Batch], model: Sequence[Batch]) -> str:
     """ "" where they are the same."""
     if [(each.start, each.end) for each in batches] != [(each.start, each.end) for each in model]:
         return f"has {_named(batches)} instead of {_named(model)}"
@@ -160,7 +163,9 @@ def _difference(batches: tuple[Batch, ...], model: tuple[Batch, ...]) -> str:
     return ""
 
 
-def _named(batches: tuple[Batch, ...]) -> str:
+def _named(batches: Sequence[Batch]) -> str:
+    if not batches:
+        return "none"
     first, last = batches[0], batches[-1]
     if len(batches) == 1:
         return f"a batch of {first.header.records_count} records in [{first.start}, {first.end})"
