@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from zlib import crc32
 
-from strandline.client.replicas.comparison import DAMAGED, DIFFERENT, MISSING, Compared, run
+from strandline.client.replicas.comparison import DAMAGED, DIFFERENT, MISSING, Compared, held_by_most, run
 from strandline.client.replicas.streams import Batch, BatchStream, Group
 from strandline.protocol.records.batch import InvalidBatch
 from strandline.protocol.records.codec import Record, decode_batch
@@ -52,7 +52,7 @@ def compare_compacted(
     max_open_bytes: int = MAX_OPEN_BYTES,
 ) -> dict[int, Compared]:
     """Broker → what became of its replica in [start, end), which has to be all of it. open_streams: begins to read, as
-    often as it is called; what the first of them has is what the others are held against."""
+    often as it is called, the leader's first."""
     results: dict[int, Compared] = {}
     left = [(0, 1)]
     while left:
@@ -111,7 +111,8 @@ class Comparison:
 
     def _look_at(self, offset: int, found: Mapping[int, Mapping[int, Record]], results: Mapping[int, Compared]) -> None:
         """One offset of those replicas whose records are known there."""
-        model_of, model = next((broker, records[offset]) for broker, records in found.items() if offset in records)
+        model_of = held_by_most({broker: records[offset] for broker, records in found.items() if offset in records})
+        model = found[model_of][offset]
         for broker, records in found.items():
             record = records.get(offset)
             if record is not None:

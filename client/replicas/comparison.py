@@ -1,6 +1,6 @@
 """Where the replicas of one partition differ. Pure: from streams of batches to findings.
 
-    compare({1: BatchStream(read_1, 0, 900), 2: BatchStream(read_2, 0, 900)}, leader=1, start=0, end=900)
+    compare({1: BatchStream(read_1, 0, 900), 2: BatchStream(read_2, 0, 900)}, start=0, end=900)  # the leader first
 
 Followers append what their leader sends byte for byte, so below the high watermark all replicas have the same batches:
 the same offsets, epochs and checksums, and every batch's bytes have the CRC-32C that stands in its header. What differs
@@ -13,9 +13,9 @@ is one of these:
     unread     a replica, or the rest of it, could not be read
     offline    its broker is not running
 
-The leader's batches are what the others are held against, unless they are damaged or missing: then those of the first
-replica that has any are. A replica is compared from where its log begins (retention goes its own way everywhere) to
-where what it knows to be committed ends. Compacted partitions: `compacted`, by their records.
+What differs is held against what most replicas have, of as many against the leader's. A replica is compared from where
+its log begins (retention goes its own way everywhere) to where what it knows to be committed ends. Compacted
+partitions: `compacted`, by their records.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ class Compared:
         self.findings.append(Finding(kind, start, end, 1, text))
 
 
-def compare(streams: Mapping[int, BatchStream], leader: int, start: int, end: int) -> dict[int, Compared]:
-    """Broker → what became of its replica in [start, end). A batch that reaches across `start` is looked at, too, but
-    counts only where it begins."""
-    return run(streams, start, end, lambda group, results: compare_group(group, streams, leader, results))
+def compare(streams: Mapping[int, BatchStream], start: int, end: int) -> dict[int, Compared]:
+    """Broker → what became of its replica in [start, end). The leader's stream is the first. A batch that reaches
+    across `start` is looked at, too, but counts only where it begins."""
+    return run(streams, start, end, lambda group, results: compare_group(group, streams, results))
 
 
 Look = Callable[[Group, Mapping[int, Compared]], object]
@@ -126,9 +126,7 @@ def conclude(result: Compared, stream: BatchStream) -> None:
         result.add(UNREAD, result.end, max(whole_end, result.end + 1), stream.failure)
 
 
-def compare_group(
-    group: Group, streams: Mapping[int, BatchStream], leader: int, results: Mapping[int, Compared]
-) -> None:
+def compare_group(group: Group, streams: Mapping[int, BatchStream], results: Mapping[int, Compared]) -> None:
     """Of an ordinary partition: every replica has to have the batches that reach into what it holds, and no others."""
     sound = {
         broker: batches
@@ -137,7 +135,7 @@ def compare_group(
     }
     if not sound:
         return
-    model_of = leader if leader in sound else min(sound)
+    model_of = held_by_most({broker: [batch.header for batch in batches] for broker, batches in sound.items()})
     for (broker, stream), batches in zip(streams.items(), group.batches, strict=True):
         if broker == model_of or (batches and broker not in sound):
             continue
@@ -147,6 +145,11 @@ def compare_group(
             results[broker].add(MISSING, lacking[0].start, lacking[-1].end, f"broker {model_of} has {_named(lacking)}")
         elif own and (text := _difference(own, model)):
             results[broker].add(DIFFERENT, group.start, group.end, f"{text}, unlike on broker {model_of}")
+
+
+def held_by_most(versions: Mapping[int, object]) -> int:
+    """A broker that has what most have; of as many, what the first has."""
+    return max(versions, key=lambda broker: sum(other == versions[broker] for other in versions.values()))
 
 
 def _difference(batches: Sequence[Batch], model: Sequence[Batch]) -> str:

@@ -209,7 +209,7 @@ def look(read: Read, work: Work) -> dict[int, Compared]:
 
     if work.is_compacted:
         return compare_compacted(opened, work.start, work.end)
-    return compare(opened(), work.leader, work.start, work.end)
+    return compare(opened(), work.start, work.end)
 
 
 def is_confirmed(finding: Finding, before: Iterable[Finding]) -> bool:

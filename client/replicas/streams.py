@@ -135,15 +135,24 @@ class BatchStream:
         if goes_back or (batch.is_sound and batch.end <= batch.start):
             self._end_here(f"a batch says that it has the offsets [{batch.start}, {header.next_offset})")
             return
-        next_position = header.next_offset
-        if not batch.is_sound:
-            following = HEADER.unpack_from(rest)[0] if len(rest) >= HEADER_BYTES else -1
-            next_position = max(following if following > batch.start else next_position, batch.end)
+        next_position = batch.end if batch.is_sound else _behind_damage(batch, rest)
         self._batch, self._chunk, self._has_begun = batch, rest, True
         self.position = max(next_position, self.position)
 
     def _end_here(self, damage: str) -> None:
         self.damage, self.end, self._chunk = damage, self.position, memoryview(b"")
+
+
+def _behind_damage(batch: Batch, rest: memoryview) -> int:
+    """Where the batches behind a damaged one begin: the next one says so, else fields of the damaged one that agree."""
+    try:
+        found = next(scan(rest), None)
+    except InvalidBatch:
+        found = None
+    if found is not None and found[1].base_offset > batch.start:
+        return found[1].base_offset
+    header = batch.header
+    return header.next_offset if header.records_count == header.last_offset_delta + 1 > 0 else batch.end
 
 
 class Group(NamedTuple):
