@@ -66,6 +66,7 @@ def audit(
     if topics and (pattern is not None or internal):
         raise click.UsageError("name topics, or choose them by --topics and --internal, not both")
     servers = bootstrap_of(session_of(ctx), bootstrap)
+    _check_settings(servers, settings)
     with pipeline("audit", output) as (spark, on_step):
         from strandline.spark_connector.pipelines.audit import AuditOptions
         from strandline.spark_connector.pipelines.audit import audit as run
@@ -99,6 +100,17 @@ def _checked(pattern: str | None) -> str | None:
     except re.error as error:
         raise click.UsageError(f"--topics '{pattern}' is no regular expression: {error}") from None
     return pattern
+
+
+def _check_settings(servers: str, settings: tuple[str, ...]) -> None:
+    """Before Spark starts."""
+    from strandline.client.errors import InvalidClientConfig
+    from strandline.client.settings import AdminSettings, from_mapping
+
+    try:
+        from_mapping(AdminSettings, {"bootstrap_servers": servers, **client_settings(settings)})
+    except InvalidClientConfig as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _show(summary: AuditSummary) -> None:

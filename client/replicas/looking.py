@@ -5,7 +5,7 @@
         results = look(reader, work)
 
 A look sees a cluster that goes on: leaders move, brokers start and stop. So what it finds is to be found by another
-one, made from a new plan, before anybody is told (`is_confirmed`).
+one, made from a new plan, before anybody is told (`are_confirmed`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,17 @@ from typing import NamedTuple, Protocol
 from strandline.client.errors import CannotReachBroker, ClientError, RequestTimedOut
 from strandline.client.metadata import PartitionView, TopicView
 from strandline.client.replicas.compacted import compare_compacted
-from strandline.client.replicas.comparison import AHEAD, OFFLINE, UNREAD, Compared, Finding, compare
+from strandline.client.replicas.comparison import (
+    AHEAD,
+    DAMAGED,
+    DIFFERENT,
+    MISSING,
+    OFFLINE,
+    UNREAD,
+    Compared,
+    Finding,
+    compare,
+)
 from strandline.client.replicas.reading import Replica, ReplicaOffsets, ReplicaPart
 from strandline.client.replicas.streams import BatchStream
 from strandline.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -212,10 +222,23 @@ def look(read: Read, work: Work) -> dict[int, Compared]:
     return compare(opened(), work.start, work.end)
 
 
-def is_confirmed(finding: Finding, before: Iterable[Finding]) -> bool:
-    """Whether an earlier look at the same replica found as much: something there, or that it cannot be read."""
-    return any(
-        (finding.kind == each.kind)
-        or (finding.kind not in (OFFLINE, UNREAD) and finding.start < each.end and each.start < finding.end)
-        for each in before
-    )
+def are_confirmed(found: Iterable[Finding], before: Iterable[Finding]) -> bool:
+    """Whether an earlier look at the same replica found all of this, too: something at the same offsets, that it is
+    ahead, that it cannot be read."""
+    before = list(before)
+    kinds = {each.kind for each in before}
+    spans = sorted((each.start, each.end) for each in before if each.kind in _AT_OFFSETS)
+    reached = place = 0
+    for finding in sorted(found, key=lambda each: each.end):
+        if finding.kind not in _AT_OFFSETS:
+            if finding.kind not in kinds:
+                return False
+            continue
+        while place < len(spans) and spans[place][0] < finding.end:
+            reached, place = max(reached, spans[place][1]), place + 1
+        if reached <= finding.start:
+            return False
+    return True
+
+
+_AT_OFFSETS = (DAMAGED, MISSING, DIFFERENT)

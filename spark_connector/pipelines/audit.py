@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.client.metadata import PartitionView, TopicView
 from strandline.client.replicas.comparison import DIFFERENCES, OFFLINE, UNREAD, Compared, Finding
-from strandline.client.replicas.looking import Known, Work, is_confirmed, plan
+from strandline.client.replicas.looking import Known, Work, are_confirmed, plan
 from strandline.client.replicas.reading import Replica
 from strandline.protocol.messages import ConfigResource
 from strandline.protocol.types import TopicPartition
@@ -194,9 +194,7 @@ class Audit:
     def next_look(self) -> list[Work]:
         """What has to be compared now; nothing once all is sure."""
         found = self._found()
-        is_sure = all(
-            is_confirmed(finding, self._before.get(replica, ())) for replica in found for finding in found[replica]
-        )
+        is_sure = all(are_confirmed(found[replica], self._before.get(replica, ())) for replica in found)
         if self.looks and (is_sure or self.looks == MAX_LOOKS):
             return []
         self._before = found

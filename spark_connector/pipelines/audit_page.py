@@ -39,6 +39,9 @@ KIND_COLOURS = {
 MOST_ROWS = 100
 """Of the grid by partition; beyond that it has a row per topic."""
 MOST_PARTITIONS_DRAWN = 50
+MOST_FINDINGS_DRAWN = 500
+"""Of one replica."""
+MOST_FINDINGS_LISTED = 2000
 
 
 def audit_page(summary: AuditSummary, *, cluster: str) -> str:
@@ -66,7 +69,10 @@ def audit_page(summary: AuditSummary, *, cluster: str) -> str:
         sections.append(section("What differs", note=note))
         sections += [section(f"{each.topic}-{each.partition}", _drawn(each)) for each in shown]
         columns = ("partition", "broker", "finding", "from offset", "to (without)", "count", "why")
-        sections.append(section("Findings", table(columns, list(_findings(wrong)), columns[3:6])))
+        findings = list(_findings(wrong))
+        listed = findings[:MOST_FINDINGS_LISTED]
+        note = f"The first {len(listed)} of {len(findings)}." if len(findings) > len(listed) else ""
+        sections.append(section("Findings", table(columns, listed, columns[3:6]), note=note))
     sections.append(section("Bytes compared per topic and broker", _volume(summary.partitions)))
     parts = ("partition", "leader", "state", "from offset", "to (without)", "batches", "bytes", "compared")
     rows = [_row(partition) for partition in summary.partitions]
@@ -116,7 +122,7 @@ def _spans(replica: AuditedReplica, committed: int) -> Iterator[Span]:
         yield Span(
             replica.end, committed, "not reached", f"{replica.lag} offsets that it does not know to be committed"
         )
-    for finding in replica.findings:
+    for finding in replica.findings[:MOST_FINDINGS_DRAWN]:
         title = f"{finding.kind} [{finding.start}, {finding.end}): {finding.text}"
         end = finding.end if finding.end > finding.start else max(committed, finding.start + 1)
         yield Span(finding.start, end, finding.kind, title)

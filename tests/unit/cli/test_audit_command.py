@@ -133,6 +133,7 @@ def test_what_is_audited_can_be_chosen(shell: Any, asked: list[Any], tmp_path: P
         (("clicks", "clicks:1"), "topic clicks is named twice"),
         (("clicks", "--topics", "x"), "not both"),
         (("clicks", "--internal"), "not both"),
+        (("-X", "nonsense=1"), "unknown setting 'nonsense'"),
         (("--topics", "("), "--topics '(' is no regular expression"),
     ],
 )

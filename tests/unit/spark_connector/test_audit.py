@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from strandline.client.errors import CannotReachBroker
 from strandline.client.replicas import looking
+from strandline.client.replicas.comparison import Finding
 from strandline.client.replicas.reading import Replica
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import UnknownTopic
@@ -137,7 +141,7 @@ def test_what_changes_with_every_look_is_told_after_the_last() -> None:
         admin.replicas[Replica(T0, 2)].stored[offset] = batch_at(offset, [(None, b"other")])
         return admin.run(works)
 
-    assert audited(admin, AuditOptions("there:1"), differs).looks <= MAX_LOOKS
+    assert audited(admin, AuditOptions("there:1"), differs).looks == MAX_LOOKS
 
 
 def test_replicas_that_cannot_be_asked_are_told_and_the_others_compared() -> None:
@@ -286,3 +290,37 @@ def test_the_page_shows_each_replica_and_what_was_found(spoil: Callable[[MemoryA
     whole = audit_page(run(cluster()), cluster="there:1")
     assert "all equal" in whole and "What differs" not in whole
     assert "nothing to show" in audit_page(run(MemoryAdmin({})), cluster="there:1")
+
+
+def test_a_page_of_very_many_findings_stays_readable() -> None:
+    findings = tuple(Finding("missing", offset, offset + 1, 1, "gone") for offset in range(0, 60_000, 2))
+    summary = run(cluster())
+    [partition] = summary.partitions
+    broken = tuple(replace(replica, state="different", findings=findings) for replica in partition.replicas)
+    spoiled = replace(summary, partitions=(replace(partition, state="different", replicas=broken),))
+    text = audit_page(spoiled, cluster="there:1")
+    assert "The first 2000 of 90000." in text and len(text) < 2_000_000
+
+
+FINDINGS = st.lists(
+    st.builds(
+        lambda kind, start, size: Finding(kind, start, start + size, 1, ""),
+        st.sampled_from(["damaged", "missing", "ahead", "unread"]),
+        st.integers(0, 30),
+        st.integers(1, 5),
+    ),
+    max_size=6,
+)
+
+
+@given(found=FINDINGS, before=FINDINGS)
+def test_a_difference_is_confirmed_by_any_at_its_offsets_and_the_rest_by_its_kind(
+    found: list[Finding], before: list[Finding]
+) -> None:
+    def is_confirmed(finding: Finding) -> bool:
+        if finding.kind in ("ahead", "unread"):
+            return any(each.kind == finding.kind for each in before)
+        located = [each for each in before if each.kind in ("damaged", "missing")]
+        return any(each.start < finding.end and finding.start < each.end for each in located)
+
+    assert looking.are_confirmed(found, before) == all(map(is_confirmed, found))
