@@ -41,11 +41,14 @@ class UnreadableLine(ValueError):
 
 
 class Kind(enum.StrEnum):
-    """What an event is about. Of a partition: its state was WRITTEN, a replica was TOLD of it, LEADS by it, or FAILED.
-    Of a topic: DELETED. Of a broker (`peer`): it STARTED, STOPPED in order, was found GONE, or a follower LOST it. Of
-    the controller: ELECTED, ACTING, RESIGNED."""
+    """What an event is about.
+
+    Of a partition: a controller has WRITTEN its state, its leader has CHANGED the ISR, a replica was TOLD of its state,
+    LEADS by it, or FAILED. Of a topic: DELETED. Of a broker (`peer`): it STARTED, STOPPED in order, is GONE as the
+    controller found, or a follower LOST its connection to it. Of the controller: ELECTED, ACTING, RESIGNED."""
 
     WRITTEN = "written"
+    CHANGED = "changed"
     TOLD = "told"
     LEADS = "leads"
     FAILED = "failed"
@@ -59,9 +62,9 @@ class Kind(enum.StrEnum):
     RESIGNED = "resigned"
 
 
-OF_PARTITIONS = frozenset({Kind.WRITTEN, Kind.TOLD, Kind.LEADS, Kind.FAILED})
-OF_STATES = frozenset({Kind.WRITTEN, Kind.TOLD, Kind.LEADS})
-"""They have leader and leader epoch; the other columns of a state where its line has them (`zk_version`)."""
+OF_STATES = frozenset({Kind.WRITTEN, Kind.CHANGED, Kind.TOLD, Kind.LEADS})
+"""They have leader and leader epoch, and the rest of a state where its line has it (`zk_version`)."""
+OF_PARTITIONS = OF_STATES | {Kind.FAILED}
 
 
 class Event(NamedTuple):
@@ -258,7 +261,7 @@ _HEAD = msgspec.json.Decoder(_Head)
 _MEANINGS: dict[str, tuple[type[Any], Kind]] = {
     "partition state changed": (_State, Kind.WRITTEN),
     "partition states changed": (_States, Kind.WRITTEN),
-    "isr changed": (_State, Kind.WRITTEN),
+    "isr changed": (_State, Kind.CHANGED),
     "became leader": (_State, Kind.LEADS),
     "became leaders": (_Leading, Kind.LEADS),
     "became follower": (_State, Kind.TOLD),

@@ -353,6 +353,6 @@ async def test_the_log_has_the_state_that_the_leader_wrote(cluster: Cluster, aut
     cluster.join()
     await trio.sleep(0.1)
     lines = read_entries(cluster.site.events.entries)
-    (event,) = [each for line in lines for each in line.events if each.kind is Kind.WRITTEN]
+    (event,) = [each for line in lines for each in line.events if each.kind is Kind.CHANGED]
     state = ("t", encode_uuid(TOPIC_ID), 0, 1, EPOCH, 1, (1, 2, 3), (1, 2, 3))
-    assert event == Event(Kind.WRITTEN, event.time_ms, 1, *state, min_isr=2)
+    assert event == Event(Kind.CHANGED, event.time_ms, 1, *state, min_isr=2)
