@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from strandline.protocol.history.lives import NEVER_MS
+from strandline.protocol.history.lives import NEVER_MS, Downtime
 from strandline.protocol.history.timeline import Interval, Outage, PartitionHistory, Service
 
-T = TypeVar("T", Interval, Outage, Service)
+T = TypeVar("T", Interval, Outage, Service, Downtime)
 
 
 class Range(NamedTuple):
@@ -20,7 +20,7 @@ class Range(NamedTuple):
     until_ms: int = NEVER_MS
     last_ms: int = NEVER_MS - 1
 
-    def length_ms(self, part: Interval | Outage | Service) -> int:
+    def length_ms(self, part: Interval | Outage | Service | Downtime) -> int:
         """How long it lasted, as far as is known."""
         to_ms = self.last_ms if part.to_ms is None else part.to_ms
         return max(0, min(to_ms, self.until_ms) - max(part.from_ms, self.since_ms))

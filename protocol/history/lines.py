@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from strandline.protocol.types import NO_BROKER, NO_EPOCH
+from strandline.protocol.types import NO_BROKER, NO_EPOCH, Int32, Int64
 
 NO_VERSION = -1
 """The znode version of a state that a line does not name."""
@@ -134,7 +134,14 @@ def _joined(brokers: Iterable[int]) -> str:
 
 
 def _split(brokers: str) -> tuple[int, ...]:
-    return () if brokers == "-" else tuple(map(int, brokers.split(",")))
+    return () if brokers == "-" else tuple(map(_number, brokers.split(",")))
+
+
+def _number(text: str) -> int:
+    number = int(text)
+    if not -(2**31) <= number < 2**31:
+        raise ValueError(f"{text} is no 32-bit number")
+    return number
 
 
 # --- What lines hold -------------------------------------------------------------------------------------------
@@ -143,20 +150,20 @@ def _split(brokers: str) -> tuple[int, ...]:
 class _Head(msgspec.Struct):
     event: str
     timestamp: datetime
-    broker_id: int
+    broker_id: Int32
 
 
 class _State(msgspec.Struct):
     topic: str
     topic_id: str
-    partition: int
-    leader: int
-    leader_epoch: int
-    zk_version: int
-    isr: tuple[int, ...]
-    replicas: tuple[int, ...] = ()
-    min_isr: int = 0
-    controller_epoch: int = NO_EPOCH
+    partition: Int32
+    leader: Int32
+    leader_epoch: Int32
+    zk_version: Int32
+    isr: tuple[Int32, ...]
+    replicas: tuple[Int32, ...] = ()
+    min_isr: Int32 = 0
+    controller_epoch: Int32 = NO_EPOCH
     why: str = ""
 
     def events(self, kind: Kind, time_ms: int, broker_id: int) -> Iterable[Event]:
@@ -167,7 +174,7 @@ class _State(msgspec.Struct):
 class _States(msgspec.Struct):
     topic_ids: dict[str, str]
     states: dict[str, list[str]]
-    controller_epoch: int
+    controller_epoch: Int32
     why: str = ""
 
     def events(self, kind: Kind, time_ms: int, broker_id: int) -> Iterable[Event]:
@@ -181,10 +188,10 @@ class _States(msgspec.Struct):
                     broker_id,
                     topic,
                     topic_id,
-                    int(partition),
-                    int(leader),
-                    int(epoch),
-                    int(version),
+                    _number(partition),
+                    _number(leader),
+                    _number(epoch),
+                    _number(version),
                     _split(isr),
                     _split(replicas),
                     controller_epoch=self.controller_epoch,
@@ -200,7 +207,7 @@ class _Leading(msgspec.Struct):
         for topic, leaderships in self.leading.items():
             topic_id = _id_of(topic, self.topic_ids)
             for leadership in leaderships:
-                partition, epoch = map(int, leadership.split(" "))
+                partition, epoch = map(_number, leadership.split(" "))
                 yield Event(kind, time_ms, broker_id, topic, topic_id, partition, broker_id, epoch)
 
 
@@ -213,23 +220,23 @@ def _id_of(topic: str, topic_ids: Mapping[str, str]) -> str:
 class _Topic(msgspec.Struct):
     topic: str
     topic_id: str
-    partition: int = -1
+    partition: Int32 = -1
 
     def events(self, kind: Kind, time_ms: int, broker_id: int) -> Iterable[Event]:
         yield Event(kind, time_ms, broker_id, self.topic, self.topic_id, self.partition)
 
 
 class _Own(msgspec.Struct):
-    broker_epoch: int
+    broker_epoch: Int64
 
     def events(self, kind: Kind, time_ms: int, broker_id: int) -> Iterable[Event]:
         yield Event(kind, time_ms, broker_id, peer=broker_id, broker_epoch=self.broker_epoch)
 
 
 class _Broker(msgspec.Struct):
-    broker: int
-    broker_epoch: int
-    session_timeout_ms: int = 0
+    broker: Int32
+    broker_epoch: Int64
+    session_timeout_ms: Int32 = 0
 
     def events(self, kind: Kind, time_ms: int, broker_id: int) -> Iterable[Event]:
         yield Event(
@@ -243,14 +250,14 @@ class _Broker(msgspec.Struct):
 
 
 class _Contact(msgspec.Struct):
-    leader: int
+    leader: Int32
 
     def events(self, kind: Kind, time_ms: int, broker_id: int) -> Iterable[Event]:
         yield Event(kind, time_ms, broker_id, peer=self.leader)
 
 
 class _Term(msgspec.Struct):
-    controller_epoch: int
+    controller_epoch: Int32
     why: str = ""
 
     def events(self, kind: Kind, time_ms: int, broker_id: int) -> Iterable[Event]:

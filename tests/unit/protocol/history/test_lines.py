@@ -97,6 +97,9 @@ def test_any_other_line_is_a_sign_of_life() -> None:
         line("partition states changed", controller_epoch=1, topic_ids={}, states={"t": ["0 1 2 3 4 5"]}),
         line("partition states changed", controller_epoch=1, topic_ids={"t": "id"}, states={"t": ["0 1 2"]}),
         line("became leaders", topic_ids={"t": "id"}, leading={"t": ["0 x"]}),
+        line("became leaders", topic_ids={"t": "id"}, leading={"t": [f"{2**31} 0"]}),
+        line("isr changed", **{**STATE, "partition": 2**31}),
+        line("contact lost", leader=2**31),
     ],
 )
 def test_what_is_cut_garbled_or_of_another_version_is_refused(text: str) -> None:
