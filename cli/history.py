@@ -69,11 +69,12 @@ def history(
     files, missing = _files(paths, data_dir)
     for path in missing:
         warn(f"{path} is missing: what it would tell is left out")
-    with pipeline("history", output) as (spark, on_step):
-        from strandline.spark_connector.pipelines.history import HistoryOptions
-        from strandline.spark_connector.pipelines.history import history as run
+    from strandline.spark_connector.pipelines.history import HistoryOptions, check_options
+    from strandline.spark_connector.pipelines.history import history as run
 
-        asked = HistoryOptions(files, since_ms, until_ms, topics, numbers, limit)
+    asked = HistoryOptions(files, since_ms, until_ms, topics, numbers, limit)
+    check_options(asked)
+    with pipeline("history", output) as (spark, on_step):
         summary = run(spark, asked, on_step=on_step, warn=warn)
     if page is not None:
         from strandline.spark_connector.pipelines.history_page import history_page

@@ -97,7 +97,7 @@ def told_histories(
     from strandline.spark_connector.pipelines import history_rows as rows
 
     wanted = rows.Wanted(options.topics, options.partitions)
-    _check(options)
+    check_options(options)
     with session_settings(spark, {"spark.sql.execution.arrow.maxRecordsPerBatch": str(LINES_PER_BATCH)}):
         on_step(f"reading {len(options.files)} files")
         lines = spark.read.text([f"file://{file}" for file in options.files]).selectExpr(
@@ -129,7 +129,8 @@ def told_histories(
             events.unpersist()
 
 
-def _check(options: HistoryOptions) -> None:
+def check_options(options: HistoryOptions) -> None:
+    """Needs no Spark. NoChangeLogs, InvalidOption."""
     if not options.files:
         raise NoChangeLogs(
             "There is no change log to read; name the folders of brokers (log.folder), or state-change.log and "
