@@ -51,6 +51,7 @@ from strandline.broker.upkeep.disk_failures import DiskFailures
 from strandline.broker.upkeep.housekeeping import Housekeeping
 from strandline.broker.upkeep.loading import load_logs
 from strandline.broker.upkeep.retention_checks import RetentionChecks
+from strandline.broker.upkeep.signs_of_life import run_signs_of_life
 from strandline.controller.controller import Controller
 from strandline.controller.orders.channel import connector
 from strandline.protocol.api import APIS, ApiKey
@@ -149,6 +150,7 @@ class Broker:
             self.registration = Registration(
                 self.broker_id, self.log_manager.directories.lock_id, self.coordination, self._log
             )
+            self.registration.on_registered = self._note_registration
             begin_life = partial(self.environment.blocking.run, self.log_manager.directories.begin_life)
             await self.registration.prepare(begin_life)
             # 3
@@ -328,6 +330,7 @@ class Broker:
             self.letting_go.run,
             partial(data.deadlines.run, burst.end),
             partial(run_isr_checks, replicas, burst),
+            partial(run_signs_of_life, replicas),
             data.checkpoints.run_high_watermarks,
             data.rebuilds.run,
             data.log_starts.run,
@@ -355,6 +358,11 @@ class Broker:
         await nursery.start(self.controller.run)
         self.listeners.announce()
 
+    def _note_registration(self, broker_epoch: int) -> None:
+        """The state-change log tells one life of this broker from the next."""
+        incarnation = self.registration.incarnation
+        self._logs.state_change.info("broker registered", broker_epoch=broker_epoch, incarnation=incarnation)
+
     def _registration_znode(self) -> BrokerIdZnode:
         return BrokerIdZnode(
             endpoints=self.listeners.advertised(),
@@ -378,6 +386,7 @@ class Broker:
         # 2
         self.listeners.close()
         # 3
+        self._logs.state_change.info("broker stopped", broker_epoch=self.registration.broker_epoch)
         await self.data.roles.resign_all()
         await self.listeners.finish(trio.current_time() + SHUTDOWN_GRACE_S)
         # 4

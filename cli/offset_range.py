@@ -121,6 +121,17 @@ def _parse_times(text: str, now_ms: int, whole: str) -> OffsetRange:
     return _checked(OffsetRange(start, _time_bound(rest, now_ms, start, whole) if rest else None), whole)
 
 
+def parse_time(text: str, now_ms: int) -> int:
+    """A moment alone, in ms since 1970: `-1h` (ago), `2024-02-14`, `2024-02-14T10:00:00Z`, `1700000000000`, `now`.
+    Raises InvalidOffset."""
+    text = text.strip()
+    if text in ("start", "end") or _TIME.fullmatch(text) is None:
+        raise InvalidOffset(
+            f"time '{text}' is not understood; give -2h (ago), 2024-02-14, 2024-02-14T10:00:00Z or ms since 1970"
+        )
+    return _time_bound(text, now_ms, None, text).value
+
+
 def _time_bound(text: str, now_ms: int, start: Bound | None, whole: str) -> Bound:
     """A time; an unsigned duration counts from `start`, which must then be a time."""
     if text in ("start", "end"):

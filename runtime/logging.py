@@ -93,7 +93,8 @@ class StreamSink:
 
 
 class FileSink:
-    """Lines to a file, which is renamed to `.1` (`.2`, …) when it has grown to `max_bytes`. Thread-safe."""
+    """Lines to a file, which is renamed to `.1` (`.2`, …) when it has grown to `max_bytes`. Thread-safe. A line that
+    was cut (the disk was full, the power failed) spoils no other: the next one begins behind a line end."""
 
     def __init__(self, path: Path, max_bytes: int = MAX_FILE_BYTES, kept_files: int = KEPT_FILES) -> None:
         """OSError if the file cannot be opened."""
@@ -105,8 +106,9 @@ class FileSink:
         self.lost_lines = 0
 
     def _open(self) -> Any:
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._size_bytes = os.fstat(descriptor).st_size
+        self._is_cut = self._size_bytes > 0 and os.pread(descriptor, 1, self._size_bytes - 1) != b"\n"
         return os.fdopen(descriptor, "ab", buffering=0)
 
     def write_line(self, line: str) -> None:
@@ -115,7 +117,12 @@ class FileSink:
             try:
                 if self._size_bytes and self._size_bytes + len(data) > self._max_bytes:
                     self._roll()
-                self._size_bytes += self._file.write(data)
+                if self._is_cut:
+                    data = b"\n" + data
+                written = self._file.write(data)
+                self._size_bytes += written
+                self._is_cut = written < len(data)
+                self.lost_lines += self._is_cut
             except (OSError, ValueError):
                 self.lost_lines += 1
 

@@ -249,6 +249,12 @@ class RestoreRefused(SourceError):
     condition = "RESTORE_REFUSED"
 
 
+class NoChangeLogs(SourceError):
+    """Nothing that was named holds a line of a broker's change logs."""
+
+    condition = "NO_CHANGE_LOGS"
+
+
 class SourceWarning(UserWarning):
     """An option has no effect, or data is missing that the user said may be missing."""
 

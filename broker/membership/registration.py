@@ -75,6 +75,8 @@ class Registration:
         self._limited = RateLimited(log, interval_s=DELAY_TOLD_INTERVAL_S)
         self._znode: BrokerIdZnode | None = None
         self._changed = trio.Event()
+        self.on_registered: Callable[[int], None] = _nobody_listens
+        """Told the broker epoch of each registration of this session or a later one."""
         coordination.add_session_listener(self._session_changed)
 
     async def prepare(self, begin_life: BeginLife) -> None:
@@ -155,6 +157,7 @@ class Registration:
             if stat is not None and stat.ephemeral_owner == self._coordination.session_id:
                 self.broker_epoch = stat.czxid
                 self._log.info("registered", broker_epoch=stat.czxid, incarnation=self.incarnation)
+                self.on_registered(stat.czxid)
                 return
 
     async def _take_over(self, path: str, data: bytes) -> bool:
@@ -205,6 +208,9 @@ class Registration:
                 )
                 is_told = True
             await trio.sleep(RETRY_DELAY_S)
+
+
+def _nobody_listens(_: int) -> None: ...
 
 
 def _holder(path: str, found: Znode) -> tuple[str, str]:

@@ -224,7 +224,7 @@ class Fetcher:
         """Connect, fetch for ever; after an error, connect again."""
         backoff_s = FIRST_BACKOFF_S
         while True:
-            began_at = trio.current_time()
+            began_at, has_contact = trio.current_time(), False
             try:
                 connection = await self._connect()
                 try:
@@ -232,6 +232,7 @@ class Fetcher:
                         self._changed = trio.Event() if self._changed.is_set() else self._changed
                         await self._fetch_once(connection)
                         backoff_s = FIRST_BACKOFF_S  # an answer, not a connection, is what ends the growth
+                        has_contact = True
                 finally:
                     connection.close()
             except (ClientError, RemoteProtocolError) as error:
@@ -239,6 +240,8 @@ class Fetcher:
                     self._changed = trio.Event()
                     continue
                 self._followers.log.info("fetcher disconnected", leader=self._leader_id, error=str(error))
+                if has_contact:
+                    self._followers.replicas.contact_lost(self._leader_id, error)
                 # From its beginning: who has waited in vain for an answer has backed off long enough.
                 with trio.move_on_at(began_at + backoff_s):
                     await self._changed.wait()

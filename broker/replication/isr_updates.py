@@ -21,6 +21,7 @@ import structlog
 import trio
 
 from strandline.broker.replication.burst import Burst
+from strandline.broker.replication.change_lines import partition_fields
 from strandline.broker.replication.leadership import IsrProposal
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
@@ -186,12 +187,17 @@ class IsrUpdates:
             self._changed[partition.topic_partition] = None
             self._announce.set()
         if outcome.frozen or outcome.isr is not None:
+            leadership = partition.leadership
             self._log.info(
                 "isr frozen" if outcome.frozen else "isr changed",
-                partition=str(partition.topic_partition),
+                **partition_fields(partition),
+                leader=self._broker_id,
+                leader_epoch=partition.leader_epoch,
                 kind=proposal.kind.value,
                 proposed=proposal.isr,
                 isr=outcome.isr,
+                replicas=leadership.replicas if leadership else (),
+                min_isr=leadership.required_isr_size if leadership else 0,
                 eligible=outcome.eligible,
                 zk_version=outcome.zk_version,
             )

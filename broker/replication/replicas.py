@@ -12,6 +12,7 @@ import structlog
 
 from strandline.broker.metadata_cache import Deleted, MetadataCache
 from strandline.broker.replication.burst import Changes
+from strandline.broker.replication.change_lines import partition_fields
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import UpdateMetadataRequest
@@ -124,4 +125,13 @@ class Replicas:
             return
         partition.failed = True
         self.resign(partition)
-        self._state_change_log.error("replica failed", partition=str(partition.topic_partition), error=str(error))
+        self._state_change_log.error("replica failed", **partition_fields(partition), error=str(error))
+
+    def contact_lost(self, leader_id: int, error: Exception) -> None:
+        """The connection to that broker broke while this one followed it: until now it was alive."""
+        self._state_change_log.info("contact lost", leader=leader_id, error=str(error))
+
+    def show_life(self) -> None:
+        """So that the logs of a broker that was killed tell until when it was there, whoever else was."""
+        leading = sum(partition.leadership is not None for partition in self.partitions.values())
+        self._state_change_log.info("broker alive", leading=leading, following=len(self.partitions) - leading)

@@ -15,6 +15,7 @@ import structlog
 import trio
 
 from strandline.broker.replication.burst import Burst
+from strandline.broker.replication.change_lines import named_fields, packed_leaders, partition_fields
 from strandline.broker.replication.checkpoint_schedule import CheckpointSchedule
 from strandline.broker.replication.follower import Followers
 from strandline.broker.replication.isr_updates import IsrUpdates
@@ -53,8 +54,9 @@ LOGS_PER_STEP = 5
 """Replicas that begin to be hosted between two checkpoints: a new log is several files, some milliseconds of a disk."""
 
 DETAILED_CHANGES = 200
-"""Above so many partitions in a request the state-change log gets each at debug level, and their number in one line:
-to write a line takes twice as long as to change a role, and the last partition waits for all of them."""
+"""Above so many partitions in a request none gets a line of its own in the state-change log: to write one takes twice
+as long as to change a role, and the last partition waits for all of them. Then one line tells of many that they are led
+here from now on."""
 
 UNREAD = "it may lie in a log directory that could not be read; mend that, then start the broker again"
 PUT_OFF_INTERVAL_S = 60.0
@@ -139,6 +141,8 @@ class RoleChanges:
         if not is_detailed:
             leaders = sum(partition.leadership is not None for partition in touched)
             self._state_change_log.info("roles changed", leaders=leaders, followers=len(touched) - leaders)
+            for fields in packed_leaders(touched):
+                self._state_change_log.info("became leaders", **fields)
         self._burst.end()
         return LeaderAndIsrResponse(outcome, errors)
 
@@ -197,18 +201,25 @@ class RoleChanges:
                 self._replicas.partition_failed(partition, error)
             return _Applied(ErrorCode.KAFKA_STORAGE_ERROR, why=UNEXPECTED)
         self._replicas.role_changed(partition)
-        (self._state_change_log.info if is_detailed else self._state_change_log.debug)(
-            "became leader" if state.leader == self._replicas.broker_id else "became follower",
-            partition=str(topic_partition),
+        if is_detailed:
+            self._report(partition, state, was_leading)
+        return _Applied(ErrorCode.NONE, partition)
+
+    def _report(self, partition: Partition, state: LeaderAndIsrPartitionState, was_leading: bool) -> None:
+        self._state_change_log.info(
+            "became leader" if partition.leadership is not None else "became follower",
+            **partition_fields(partition),
             leader=state.leader,
             leader_epoch=state.leader_epoch,
             controller_epoch=state.controller_epoch,
             isr=state.isr,
+            replicas=state.replicas,
+            min_isr=min(partition.config.min_insync_replicas, len(state.replicas)),
+            zk_version=state.partition_epoch,
             log_end_offset=partition.log.log_end_offset,
             high_watermark=partition.high_watermark,
             was_leading=was_leading,
         )
-        return _Applied(ErrorCode.NONE, partition)
 
     def _fenced(self, log: Log, state: LeaderAndIsrPartitionState) -> _Applied:
         """The order is older than the role. Where the log is later, too, the controller knows what that means: it comes
@@ -319,7 +330,10 @@ class RoleChanges:
         if state.delete_partition and refused is None and self._may_be_unread(topic_partition):
             return ErrorCode.KAFKA_STORAGE_ERROR, f"its log is not deleted: {UNREAD}"
         self._state_change_log.info(
-            "stopped replica", partition=str(topic_partition), deleted=state.delete_partition, epoch=state.leader_epoch
+            "stopped replica",
+            **named_fields(*topic_partition, state.topic_id),
+            deleted=state.delete_partition,
+            epoch=state.leader_epoch,
         )
         if state.delete_partition and self._logs.get(topic_partition) is not None:
             try:

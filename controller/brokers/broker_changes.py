@@ -46,7 +46,12 @@ class BrokerChanges:
         gone = [b for b in context.brokers.values() if b.broker_id not in live or live[b.broker_id].epoch != b.epoch]
         new = [b for b in live.values() if b in gone or context.brokers.get(b.broker_id) != b]
         for known in gone:
-            self._tools.log.info("broker failed", broker=known.broker_id, broker_epoch=known.epoch)
+            self._tools.log.info(
+                "broker failed",
+                broker=known.broker_id,
+                broker_epoch=known.epoch,
+                session_timeout_ms=self._tools.config.zookeeper_session_timeout_ms,
+            )
             self._settlement.stale_metadata.update(dict.fromkeys(context.partitions_on(known.broker_id)))
             self._brokers_changed = True
             context.remove_broker(known.broker_id)

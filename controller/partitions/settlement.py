@@ -13,15 +13,13 @@ import structlog
 
 from strandline.controller.controller_context import LeaderAndIsr, PartitionChange
 from strandline.controller.orders.broker_orders import OrderBuilder
+from strandline.controller.partitions.state_lines import StateLines
 from strandline.controller.partitions.waits import LATER_EPOCHS, Waits
 from strandline.controller.planning.planner import Plan, plan_partitions
 from strandline.controller.tools import Tools
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import IsrChangeNotificationZnode
 from strandline.runtime.config.topic import TopicConfig, read_topic_config
-
-DETAILED_CHANGES = 1000
-"""Above so many changes in a wave the state-change log gets them at debug level: no line per partition at scale."""
 
 Planner = Callable[[Sequence[TopicPartition]], Sequence[PartitionChange]]
 """What to write for these partitions, from how things stand."""
@@ -42,7 +40,7 @@ class Settlement:
         self._tools = tools
         self._context, self._store, self._outbox = tools.context, tools.store, tools.outbox
         self._agenda, self._log = tools.agenda, tools.log
-        self._state_change_log = state_change_log
+        self._state_lines = StateLines(tools.context, state_change_log)
         self._waits = waits
         self.unannounced: dict[TopicPartition, None] = {}
         self.stale_metadata: dict[TopicPartition, None] = {}
@@ -82,7 +80,7 @@ class Settlement:
                 if tp in result.written:
                     self._context.states[tp] = result.written[tp]
                     changed[tp] = self.unannounced[tp] = None
-                    self._report(change, detailed=len(changes) <= DETAILED_CHANGES)
+            self._report([change for change in changes if change.topic_partition in result.written])
             for tp, state in result.moved.items():
                 self._adopt(tp, state)
                 changed[tp] = self.unannounced[tp] = None
@@ -133,27 +131,15 @@ class Settlement:
             for change in changes
         ]
 
-    def _report(self, change: PartitionChange, detailed: bool) -> None:
-        before, after = change.before, change.after
-        if after.has_leader:
-            self._is_led(change.topic_partition)
-        fields = {
-            "topic": change.topic_partition.topic,
-            "partition": change.topic_partition.partition,
-            "leader": after.leader,
-            "leader_epoch": after.leader_epoch,
-            "isr": list(after.isr),
-            "eligible": list(after.elr),
-            "previous_leader": None if before is None else before.leader,
-            "previous_isr": None if before is None else list(before.isr),
-            "zk_version": after.zk_version,
-            "why": change.why,
-        }
-        if change.unclean:
-            self.unclean_elections += 1
-            self._log.error("unclean election, acknowledged records may be lost", **fields)
-        report = self._state_change_log.info if detailed else self._state_change_log.debug
-        report("partition state changed", **fields)
+    def _report(self, changes: Sequence[PartitionChange]) -> None:
+        self._state_lines.write(changes)
+        for change in changes:
+            if change.after.has_leader:
+                self._is_led(change.topic_partition)
+            if change.unclean:
+                self.unclean_elections += 1
+                fields = self._state_lines.fields(change)
+                self._log.error("unclean election, acknowledged records may be lost", **fields)
 
     def _is_led(self, topic_partition: TopicPartition) -> None:
         """What was accepted, or said, of a partition that nobody led is of the time before."""

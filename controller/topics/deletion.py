@@ -24,7 +24,7 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.topic_name import BROKERS_OWN, INTERNAL_TOPICS
 from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
-from strandline.protocol.znodes import DELETE_TOPICS_PATH, DeleteTopicZnode
+from strandline.protocol.znodes import DELETE_TOPICS_PATH, DeleteTopicZnode, encode_uuid
 
 
 class Deletion:
@@ -62,7 +62,7 @@ class Deletion:
         builder = OrderBuilder(context)
         for name in names:
             if name in context.topics and name not in self._tracker.topics:
-                self._log.info("deleting topic", topic=name)
+                self._log.info("deleting topic", topic=name, topic_id=encode_uuid(context.topics[name].topic_id))
                 context.deleting[name] = None
                 self._tracker.begin(context, name)
                 builder.metadata(context.partitions([name]))  # leader −2: forget it
@@ -76,10 +76,11 @@ class Deletion:
             builder.stop(broker_id, partitions, delete=True)
         self._outbox.send(builder)
         for name in self._tracker.finished():
-            await self._topic_store.remove(self._context.topics[name])
+            topic = self._context.topics[name]
+            await self._topic_store.remove(topic)
             self._context.remove_topic(name)
             self._tracker.forget(name)
-            self._log.info("topic deleted", topic=name)
+            self._log.info("topic deleted", topic=name, topic_id=encode_uuid(topic.topic_id))
             self._agenda.poke()
         self._tell_unfinished()
 

@@ -14,7 +14,7 @@ from strandline.controller.tools import Tools
 from strandline.controller.topics.deletion_tracker import DeletionTracker
 from strandline.controller.topics.topic_store import TopicStore
 from strandline.protocol.types import TopicPartition
-from strandline.protocol.znodes import TOPICS_PATH
+from strandline.protocol.znodes import TOPICS_PATH, encode_uuid
 
 
 class TopicChanges:
@@ -40,7 +40,8 @@ class TopicChanges:
         context = self._context
         names = await self._store.children(TOPICS_PATH, self._tools.agenda.watch(self.look))
         for name in [name for name in context.topics if name not in names]:
-            self._tools.log.info("topic is gone", topic=name)
+            topic_id = encode_uuid(context.topics[name].topic_id)
+            self._tools.log.info("topic is gone", topic=name, topic_id=topic_id)
             context.remove_topic(name)
             self._deletions.forget(name)
         self.tell_unfinished_deletions()

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from strandline.spark_connector.options.source_options import parse_options
 from strandline.spark_connector.pipelines.folder import STAGING, ArchiveFolder
 from strandline.spark_connector.pipelines.manifest import ArchivedFile, Manifest, Missing, NextRun, Offsets, next_run
 from strandline.spark_connector.pipelines.pictures import bars, figures, page, section, size_text, table
+from strandline.spark_connector.pipelines.settings import session_settings
 from strandline.spark_connector.reading.planning import Held
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _write(spark: SparkSession, options: ArchiveOptions, wanted: Mapping[int, Of
         .option("includeHeaders", "true")
         .load()
     )
-    with _settings(spark, _PARQUET):
+    with session_settings(spark, _PARQUET):
         (
             rows.withColumn("day", sql.expr(_UTC_DAY))
             .sortWithinPartitions("day", "partition", "offset")
@@ -229,19 +229,6 @@ def read_files(spark: SparkSession, folder: str, *also: StructField) -> DataFram
         folder
     )
     return rows
-
-
-@contextmanager
-def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """The session may be somebody else's: it has its own settings again afterwards."""
-    before = {name: spark.conf.get(name, None) for name in settings}
-    try:
-        for name, value in settings.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, old in before.items():
-            spark.conf.unset(name) if old is None else spark.conf.set(name, old)
 
 
 # --- What came of it -------------------------------------------------------------------------------------------

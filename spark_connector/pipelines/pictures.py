@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from html import escape
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ WIDTH, LEFT, RIGHT = 960, 120, 12
 BAR_HEIGHT, ROW_HEIGHT = 220, 22
 WIDEST_BAR = 90
 MOST_LABELS = 12
+LONGEST_NAME = 20
+"""Of a row of a timeline, beside which its end is shown: it has the number of the partition."""
 MOST_MARKS = 20_000
 """Of one timeline; a browser draws so many at once without delay."""
 
@@ -158,18 +161,21 @@ def timeline(
     colours: Mapping[str, str] | None = None,
     shown: Callable[[float], str] = lambda value: f"{value:g}",
     unit: str = "time",
+    axis: tuple[float, float] | None = None,
 ) -> str:
-    """A row of spans for each name, on one axis; later ones are drawn over earlier ones. `colours`: kind → colour; else
-    they are taken in turn. ValueError for more spans than a browser draws well."""
+    """A row of spans for each name, on one axis; later spans are drawn over earlier ones. `colours`: kind → colour, in
+    the order of the key; else they are taken in turn. `axis`: where it begins and ends; else with the spans. ValueError
+    for more spans than a browser draws well."""
     spans = [span for row in rows.values() for span in row]
     if not spans:
         return "<p>nothing to show</p>"
     if len(spans) > MOST_MARKS:
         raise ValueError(f"{len(spans)} spans are more than the {MOST_MARKS} that one picture can show")
-    kinds = dict.fromkeys(span.kind for span in spans)
     given = dict(colours or {})
+    found = dict.fromkeys(span.kind for span in spans)
+    kinds = [*(kind for kind in given if kind in found), *(kind for kind in found if kind not in given)]
     of_kind = {kind: given.get(kind, colour) for kind, colour in zip(kinds, _colours(kinds), strict=True)}
-    first, last = min(span.start for span in spans), max(span.end for span in spans)
+    first, last = axis or (min(span.start for span in spans), max(span.end for span in spans))
     scale = (WIDTH - LEFT - RIGHT) / ((last - first) or 1)
     bottom = len(rows) * ROW_HEIGHT
     marks = []
@@ -181,7 +187,7 @@ def timeline(
         marks.append(f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="{anchor}">{escape(shown(moment))}</text>')
     for number, (name, row) in enumerate(rows.items()):
         y = number * ROW_HEIGHT
-        marks.append(f'<text x="{LEFT - 8}" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
+        marks.append(f'<text x="{LEFT - 8}" y="{y + 15}" text-anchor="end">{_short(name)}</text>')
         for span in row:
             title = escape(span.title or f"{name}: {span.kind}, {shown(span.start)} to {shown(span.end)}")
             marks.append(
@@ -199,6 +205,31 @@ def size_text(size_bytes: float) -> str:
             return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
         size_bytes /= 1024
     return f"{size_bytes:.1f} TiB"
+
+
+def duration_text(duration_ms: float) -> str:
+    """850 → `850 ms`, 6100 → `6.1 s`, 7_500_000 → `2 h 5 min`."""
+    if duration_ms < 1000:
+        return f"{duration_ms:.0f} ms"
+    if duration_ms < 60_000:
+        return f"{duration_ms / 1000:.1f} s"
+    seconds = round(duration_ms / 1000)
+    units = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+    place = next(place for place, (_, length_s) in enumerate(units) if seconds >= length_s)
+    (unit, length_s), (smaller, smaller_s) = units[place : place + 2]
+    rest = seconds % length_s // smaller_s
+    return f"{seconds // length_s} {unit}" + (f" {rest} {smaller}" if rest else "")
+
+
+def time_text(time_ms: float) -> str:
+    """Milliseconds since 1970 as `2026-11-24 12:05:10.250`, in UTC."""
+    return (datetime(1970, 1, 1) + timedelta(milliseconds=time_ms)).isoformat(" ", "milliseconds")
+
+
+def _short(name: str) -> str:
+    if len(name) <= LONGEST_NAME:
+        return escape(name)
+    return f"{escape('…' + name[1 - LONGEST_NAME :])}<title>{escape(name)}</title>"
 
 
 def _largest(series: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:

@@ -13,7 +13,7 @@ import pytest
 Graph = Mapping[str, Iterable[str]]
 
 ROOMS: dict[str, tuple[str, ...]] = {
-    "protocol": ("messages", "native", "kafka", "records", "znodes"),
+    "protocol": ("messages", "native", "kafka", "records", "znodes", "history"),
     "runtime": ("config", "processes", "zookeeper"),
     "storage": ("disk", "segments", "producers", "log", "recovery", "cleaning", "manager", "inspection"),
     "controller": ("planning", "orders", "partitions", "topics", "brokers", "term"),

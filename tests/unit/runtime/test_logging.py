@@ -112,6 +112,37 @@ def test_a_file_that_has_grown_is_rolled_and_few_are_kept(tmp_path: Path) -> Non
     assert "line 39" in (tmp_path / "a.log").read_text() + (tmp_path / "a.log.1").read_text()
 
 
+@pytest.mark.parametrize("end", [b'{"event":"cu', b"\0\0\0"])
+def test_a_line_that_was_cut_does_not_spoil_the_next_one(tmp_path: Path, end: bytes) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(b"whole\n" + end)
+    sink = FileSink(path)
+    sink.write_line("after a restart")
+    sink.write_line("and on")
+    sink.close()
+    assert path.read_bytes().split(b"\n") == [b"whole", end, b"after a restart", b"and on", b""]
+
+
+def test_a_line_of_which_the_disk_takes_a_part_is_lost_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = FileSink(tmp_path / "a.log")
+
+    class FullDisk:
+        def write(self, data: bytes) -> int:
+            return file.write(data[:3])
+
+        def close(self) -> None:
+            file.close()
+
+    file = sink._file
+    monkeypatch.setattr(sink, "_file", FullDisk())
+    sink.write_line("of this one a part is written")
+    monkeypatch.undo()
+    sink.write_line("when there is room again")
+    sink.close()
+    assert (tmp_path / "a.log").read_text() == "of \nwhen there is room again\n"
+    assert sink.lost_lines == 1
+
+
 def test_a_log_that_cannot_be_written_loses_lines_and_nothing_else(tmp_path: Path) -> None:
     class FullDisk(io.StringIO):
         def write(self, text: str, /) -> int:

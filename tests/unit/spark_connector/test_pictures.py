@@ -12,12 +12,14 @@ from strandline.spark_connector.pipelines.pictures import (
     MOST_MARKS,
     Span,
     bars,
+    duration_text,
     figures,
     grid,
     page,
     section,
     size_text,
     table,
+    time_text,
     timeline,
 )
 
@@ -58,6 +60,47 @@ def test_series_beyond_the_colours_are_drawn_together() -> None:
     drawn = titles(bars(["mon"], series, unit="records"))
     assert len(drawn) == len(COLOURS) + 1
     assert drawn[-1] == "mon, 2 others: 3 records"
+
+
+def test_a_timeline_may_have_an_axis_that_is_longer_than_its_spans() -> None:
+    drawn = timeline({"p-0": [Span(50, 100, "up")]}, axis=(0, 200))
+    short = timeline({"p-0": [Span(50, 100, "up")]})
+    assert [float(re.findall(r'width="([\d.]+)"', each)[0]) for each in (drawn, short)] == [207.0, 828.0]
+    assert ">200</text>" in drawn
+
+
+def test_the_key_of_a_timeline_has_the_order_that_was_asked_for() -> None:
+    drawn = timeline(
+        {"p": [Span(0, 1, "c"), Span(1, 2, "b"), Span(2, 3, "a")]}, colours={"a": "#1", "b": "#2", "z": "#3"}
+    )
+    assert re.findall(r'background:(\S+)"></i>(\w)', drawn)[:2] == [("#1", "a"), ("#2", "b")]
+    assert drawn.index("</i>b") < drawn.index("</i>c") and "</i>z" not in drawn
+
+
+def test_of_a_long_name_the_end_is_shown_and_the_whole_told() -> None:
+    drawn = timeline({"a-very-long-name-of-a-topic-17": [Span(0, 1, "up", "told")]})
+    assert titles(drawn) == ["a-very-long-name-of-a-topic-17", "told"] and ">…-name-of-a-topic-17<title>" in drawn
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (6_100, "6.1 s"),
+        (59_960, "60.0 s"),
+        (60_000, "1 min"),
+        (65_000, "1 min 5 s"),
+        (7_500_000, "2 h 5 min"),
+        (86_400_000 * 3 + 3_600_000, "3 d 1 h"),
+    ],
+)
+def test_durations_are_told_in_units_that_fit(duration_ms: float, text: str) -> None:
+    assert duration_text(duration_ms) == text
+
+
+def test_times_are_told_in_utc_to_the_millisecond() -> None:
+    assert time_text(1_700_006_399_950) == "2023-11-14 23:59:59.950"
 
 
 def test_a_timeline_places_spans_on_one_axis() -> None:

@@ -108,8 +108,11 @@ async def test_the_broker_epoch_is_the_transaction_that_created_the_registration
 ) -> None:
     registration, client = await here.start()
     assert registration.broker_epoch == -1
+    told: list[int] = []
+    registration.on_registered = told.append
     await registration.register(znode())
     assert (registration.broker_epoch, here.owner()) == (here.czxid(), client.session_id)
+    assert told == [here.czxid()]
 
 
 async def test_a_registration_whose_answer_was_lost_is_found_to_be_ours(here: Site, autojump_clock: MockClock) -> None:

@@ -456,6 +456,7 @@ async def test_a_leader_that_cannot_be_reached_is_tried_with_growing_pauses(
         nursery.cancel_scope.cancel()
     attempts = site.event_names().count("fetcher disconnected")
     assert 5 <= attempts <= 15
+    assert "contact lost" not in site.event_names(), "there was none"
 
 
 @pytest.mark.parametrize("under_way", ["connecting", "backing off"])

@@ -9,15 +9,18 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from strandline.protocol.history.lines import Event, Kind
 from strandline.protocol.znodes import (
     BrokerIncarnationZnode,
     IsrChangeNotificationZnode,
     PartitionStateZnode,
     TopicIdZnode,
+    encode_uuid,
 )
 from strandline.runtime.coordination import Check, CoordinationError, Create, Delete, SetData, TransactionFailed
 from strandline.testkit.zookeeper.client import MemoryCoordination
 from strandline.testkit.zookeeper.server import MemoryZooKeeper
+from support.change_lines import read_entries
 from support.replica_site import T0, T1, TOPIC_ID, ReplicaSite, batch
 
 EPOCH = 4
@@ -344,3 +347,12 @@ async def test_an_announcement_that_got_no_answer_is_made_again(cluster: Cluster
     cluster.zookeeper.drop_next_request("/isr_change_notification")
     await trio.sleep(5)
     assert cluster.announced() == [[("t", 0)]]
+
+
+async def test_the_log_has_the_state_that_the_leader_wrote(cluster: Cluster, autojump_clock: MockClock) -> None:
+    cluster.join()
+    await trio.sleep(0.1)
+    lines = read_entries(cluster.site.events.entries)
+    (event,) = [each for line in lines for each in line.events if each.kind is Kind.CHANGED]
+    state = ("t", encode_uuid(TOPIC_ID), 0, 1, EPOCH, 1, (1, 2, 3), (1, 2, 3))
+    assert event == Event(Kind.CHANGED, event.time_ms, 1, *state, min_isr=2)

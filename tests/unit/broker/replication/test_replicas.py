@@ -15,10 +15,13 @@ from strandline.broker.replication.isr_checks import run_isr_checks
 from strandline.broker.replication.isr_updates import IsrOutcome, apply_outcome
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.errors import ErrorCode
+from strandline.protocol.history.lines import Kind
 from strandline.protocol.messages import LEADER_EPOCH_TOPIC_DELETED, UpdateMetadataPartitionState
 from strandline.protocol.reasons import MAX_REASON_CHARS
 from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
+from strandline.protocol.znodes import encode_uuid
 from strandline.storage.disk.checkpoints import read_offsets
+from support.change_lines import read_entries
 from support.replica_site import T0, T1, TOPIC_ID, ReplicaSite, batch
 
 NEW_ID = b"\x07" * 16
@@ -121,16 +124,36 @@ async def test_who_is_to_lead_waits_for_no_disk(site: ReplicaSite, autojump_cloc
     assert site.partition(T0).log.epochs.entries == ((6, 0),)
 
 
-async def test_of_many_role_changes_one_line_tells_and_the_details_are_for_debugging(
+async def test_of_many_role_changes_one_line_tells_who_is_led_here(
     site: ReplicaSite, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     monkeypatch.setattr("strandline.broker.replication.role_changes.DETAILED_CHANGES", 1)
     await site.order(site.state(T0), site.state(T1, leader=2))
     told = {entry["event"]: entry for entry in site.events.entries}
     assert (told["roles changed"]["leaders"], told["roles changed"]["followers"]) == (1, 1)
-    assert {told[event]["log_level"] for event in ("became leader", "became follower")} == {"debug"}
+    assert told["became leaders"]["leading"] == {T0.topic: [f"{T0.partition} 0"]}
+    assert "became leader" not in told and "became follower" not in told
     await site.order(site.state(T0, epoch=1))
     assert site.events.entries[-1]["log_level"] == "info" and site.events.entries[-1]["event"] == "became leader"
+
+
+async def test_what_replicas_log_of_their_roles_can_be_read_again(
+    site: ReplicaSite, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    await site.order(site.state(T0, epoch=2), site.state(T1, leader=2))
+    monkeypatch.setattr("strandline.broker.replication.role_changes.DETAILED_CHANGES", 0)
+    await site.order(site.state(T0, epoch=3))
+    site.replicas.partition_failed(site.partition(T0), OSError("gone"))
+    site.replicas.contact_lost(2, OSError("reset"))
+    read = [event for line in read_entries(site.events.entries) for event in line.events]
+    assert [(event.kind, event.topic_id, event.partition, event.leader, event.leader_epoch) for event in read] == [
+        (Kind.LEADS, encode_uuid(TOPIC_ID), T0.partition, 1, 2),
+        (Kind.TOLD, encode_uuid(TOPIC_ID), T1.partition, 2, 0),
+        (Kind.LEADS, encode_uuid(TOPIC_ID), T0.partition, 1, 3),
+        (Kind.FAILED, encode_uuid(TOPIC_ID), T0.partition, -1, -1),
+        (Kind.LOST, "", -1, -1, -1),
+    ]
+    assert read[0].isr and read[0].replicas and read[0].min_isr and read[0].zk_version >= 0 and read[-1].peer == 2
 
 
 async def test_a_newer_controller_that_speaks_in_the_middle_leaves_what_was_applied_in_working_order(

@@ -1,0 +1,210 @@
+"""`strandline history`: what the brokers' change logs say, told by a Spark of its own on this machine.
+
+Without a path it reads the logs of the embedded cluster, whether that is up or not. What it does is
+`spark_connector.pipelines.history`, which programs call with the session of their cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from strandline.cli.cluster import DATA_VARIABLE
+from strandline.cli.cluster_commands import data_option
+from strandline.cli.options import output_option, show_json
+from strandline.cli.session import session_of
+from strandline.cli.spark_session import pipeline, warn
+from strandline.cli.tables import show_table
+from strandline.cli.wording import counted
+
+if TYPE_CHECKING:
+    from strandline.spark_connector.pipelines.history_summary import HistorySummary
+
+SHOWN_ROWS = 20
+
+
+@click.command(
+    epilog="Examples: strandline history --since -2h --page history.html; "
+    "strandline history /var/log/broker-1 /var/log/broker-2 --topics 'clicks|orders.*' --output json"
+)
+@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[FOLDER|FILE]…")
+@data_option
+@click.option("--since", metavar="TIME", help="-2h (ago), 2024-02-14, 2024-02-14T10:00:00Z or ms since 1970.")
+@click.option("--until", metavar="TIME", help="As --since; without it, up to the last line of the logs.")
+@click.option("-t", "--topics", default="", metavar="PATTERN", help="Topics whose whole name this pattern matches.")
+@click.option("--partitions", default="", metavar="0,3-5", help="Partitions with these numbers.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    help="Partitions and outages that the page and JSON tell one by one, the worst first.",
+)
+@click.option("--page", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write an HTML page.")
+@output_option
+@click.pass_context
+def history(
+    ctx: click.Context,
+    paths: tuple[Path, ...],
+    data_dir: Path,
+    since: str | None,
+    until: str | None,
+    topics: str,
+    partitions: str,
+    limit: int,
+    page: Path | None,
+    output: str,
+) -> None:
+    """Show who led what when, who was in sync, every outage, and who was controller.
+
+    Read are state-change.log and controller.log of all brokers, with what they were rolled to, in the folders named
+    and below: else in the folder of the embedded cluster. An outage lasts from the last sign of life of a leader (or
+    from when nobody in sync was left) until the next one leads."""
+    now_ms = session_of(ctx).now_ms()
+    since_ms, until_ms = _time("--since", since, now_ms), _time("--until", until, now_ms)
+    numbers = _numbers(partitions)
+    files, missing = _files(paths, data_dir)
+    for path in missing:
+        warn(f"{path} is missing: what it would tell is left out")
+    from strandline.spark_connector.pipelines.history import HistoryOptions, check_options
+    from strandline.spark_connector.pipelines.history import history as run
+
+    asked = HistoryOptions(files, since_ms, until_ms, topics, numbers, limit)
+    check_options(asked)
+    with pipeline("history", output) as (spark, on_step):
+        summary = run(spark, asked, on_step=on_step, warn=warn)
+    if page is not None:
+        from strandline.spark_connector.pipelines.history_page import history_page
+
+        page.write_text(history_page(summary), encoding="utf-8")
+    if output == "json":
+        show_json("history", **asdict(summary))
+    else:
+        _show(summary, page)
+
+
+# --- What is asked for -----------------------------------------------------------------------------------------
+
+
+def _time(option: str, text: str | None, now_ms: int) -> int | None:
+    from strandline.cli.offset_range import InvalidOffset, parse_time
+
+    if text is None:
+        return None
+    try:
+        return parse_time(text, now_ms)
+    except InvalidOffset as error:
+        raise click.UsageError(f"{option}: {error}") from None
+
+
+def _numbers(text: str) -> frozenset[int]:
+    """`0,3-5` → 0, 3, 4, 5."""
+    numbers: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, dash, last = part.strip().partition("-")
+        last = last if dash else first
+        if not all(each.isascii() and each.isdigit() and len(each) < 7 for each in (first, last)):
+            raise click.UsageError(f"--partitions '{text}' is not understood; give for example 0,3-5")
+        numbers.update(range(int(first), int(last) + 1))
+    return frozenset(numbers)
+
+
+def _files(paths: tuple[Path, ...], data_dir: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Change logs, and those that should be there and are not."""
+    from strandline.runtime.disk_posix import PosixDisk
+    from strandline.runtime.log_files import find_change_logs
+
+    if not paths and not data_dir.is_dir():
+        raise click.UsageError(
+            f"there is no cluster in {data_dir}: name the folders of the brokers' logs, or a cluster's with --data "
+            f"(${DATA_VARIABLE})"
+        )
+    return find_change_logs(PosixDisk(), [str(path.expanduser().absolute()) for path in paths or (data_dir,)])
+
+
+# --- What is shown ---------------------------------------------------------------------------------------------
+
+
+def _show(summary: HistorySummary, page: Path | None) -> None:
+    from strandline.spark_connector.pipelines.pictures import duration_text, time_text
+
+    totals = summary.totals
+    click.echo(
+        f"{time_text(summary.since_ms)} to {time_text(summary.until_ms)} UTC, "
+        f"{summary.lines:,} lines of {counted(summary.files, 'file')}"
+    )
+    _show_terms(summary)
+    _show_brokers(summary)
+    _show_outages(summary)
+    changes = f"ISRs shrank {totals.isr_shrinks:,} times and grew {totals.isr_expansions:,} times"
+    of = counted(totals.partitions, "partition")
+    click.echo(f"{of}: {totals.elections:,} elections, {changes}, {counted(totals.outages_count, 'outage')}")
+    click.echo(
+        f"partition time without a leader {duration_text(totals.unavailable_ms)}, under-replicated "
+        f"{duration_text(totals.under_replicated_ms)}, under min ISR {duration_text(totals.under_min_isr_ms)}; "
+        f"{counted(totals.hand_overs, 'hand-over')}, the longest {duration_text(totals.longest_hand_over_ms)}"
+    )
+    if page is not None:
+        click.echo(f"page: {page}")
+
+
+def _show_terms(summary: HistorySummary) -> None:
+    from strandline.spark_connector.pipelines.pictures import time_text
+
+    columns = ("controller", "epoch", "from", "until", "ended")
+    rows = [
+        (str(each.broker_id), str(each.controller_epoch), time_text(each.from_ms), _end(each.to_ms), each.ended)
+        for each in summary.controllers[-SHOWN_ROWS:]
+    ]
+    show_table(columns, rows, columns[:2])
+
+
+def _show_brokers(summary: HistorySummary) -> None:
+    from strandline.spark_connector.pipelines.pictures import duration_text
+
+    columns = ("broker", "led", "elections won", "left isrs", "joined isrs", "away", "away for", "lines")
+    rows = [
+        (
+            str(each.broker_id),
+            duration_text(each.led_ms),
+            str(each.elections),
+            str(each.left_isr),
+            str(each.joined_isr),
+            str(len(each.away)),
+            duration_text(each.away_ms),
+            str(each.lines) if each.lines else "none",
+        )
+        for each in summary.brokers
+    ]
+    show_table(columns, rows, columns)
+
+
+def _show_outages(summary: HistorySummary) -> None:
+    from strandline.spark_connector.pipelines.pictures import duration_text, time_text
+
+    if not summary.outages:
+        return
+    columns = ("outage of", "from", "until", "length", "why")
+    rows = [
+        (
+            f"{each.topic}-{each.partition}",
+            time_text(each.from_ms),
+            _end(each.to_ms),
+            duration_text(each.length_ms),
+            each.why,
+        )
+        for each in summary.outages[:SHOWN_ROWS]
+    ]
+    show_table(columns, rows, ("length",))
+    left_out = summary.totals.outages_count - len(rows)
+    if left_out:
+        click.echo(f"… and {left_out:,} shorter ones")
+
+
+def _end(to_ms: int | None) -> str:
+    from strandline.spark_connector.pipelines.pictures import time_text
+
+    return "still" if to_ms is None else time_text(to_ms)

@@ -1,0 +1,1 @@
+"""What the brokers' change logs say, from lines to timelines. Pure."""

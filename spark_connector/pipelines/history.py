@@ -1,0 +1,313 @@
+"""What happened to partitions, brokers and controllers: told by Spark from the change logs of all brokers.
+
+    found = find_change_logs(PosixDisk(), ["/data/strandline"])
+    summary = history(spark, HistoryOptions(found.files))
+    with told_histories(spark, HistoryOptions(found.files)) as told:
+        told.df.where("unavailable_ms > 0").show()
+
+Tasks read the lines of some files each; what says who lived and who was controller is small and comes to the driver,
+what says something of a partition goes to the task that tells its history (`history_rows`). The rules, and what an
+outage is, stand in `protocol/history`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from strandline.protocol.history.figures import Range
+from strandline.protocol.history.lines import OF_PARTITIONS, Event
+from strandline.protocol.history.lives import NEVER_MS, Lives, Run, lives
+from strandline.spark_connector.errors import InvalidOption, NoChangeLogs
+from strandline.spark_connector.pipelines.history_summary import (
+    Absence,
+    BrokerSummary,
+    Controller,
+    HistorySummary,
+    PartitionOutage,
+    PartitionSummary,
+    Totals,
+)
+from strandline.spark_connector.pipelines.settings import session_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LINES_PER_BATCH = 1000
+"""A line may tell of a thousand partitions, in 50 KB: what a worker holds stays below 100 MB."""
+SHOWN = 100
+MOST_SHOWN_INTERVALS = 300
+"""Of one partition, the newest: a million changes of one partition are no picture any more."""
+_NOTABLE_SKEW_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryOptions:
+    """files: change logs, by absolute paths (`find_change_logs`). since_ms, until_ms: what of the history is told;
+    lines from before it are read, since they say how things stood then. topics: a pattern for the whole name."""
+
+    files: Sequence[str]
+    since_ms: int | None = None
+    until_ms: int | None = None
+    topics: str = ""
+    partitions: frozenset[int] = frozenset()
+    shown: int = SHOWN
+    """Partitions and outages in the summary, the worst first."""
+
+
+class Histories(NamedTuple):
+    """df: a row per partition and topic id (`history_rows.HISTORIES`), persisted. lives: of brokers and controllers.
+    unreadable: file → lines that nobody can read."""
+
+    df: DataFrame
+    lives: Lives
+    span: Range
+    runs: tuple[Run, ...]
+    unreadable: dict[str, int]
+    files: int
+
+
+def history(
+    spark: SparkSession,
+    options: HistoryOptions,
+    *,
+    on_step: Callable[[str], None] = lambda step: None,
+    warn: Callable[[str], None] = lambda text: None,
+) -> HistorySummary:
+    """The whole story in short; `on_step` is told what is done now, `warn` what cannot be told. NoChangeLogs,
+    InvalidOption."""
+    with told_histories(spark, options, on_step=on_step) as told:
+        on_step("adding up")
+        summary = _summary(told, options)
+    for text in _doubts(summary, told, options):
+        warn(text)
+    return summary
+
+
+@contextmanager
+def told_histories(
+    spark: SparkSession, options: HistoryOptions, *, on_step: Callable[[str], None] = lambda step: None
+) -> Iterator[Histories]:
+    """The history of every partition, as a data frame that lasts as long as the context. NoChangeLogs,
+    InvalidOption."""
+    from strandline.spark_connector.pipelines import history_rows as rows
+
+    wanted = rows.Wanted(options.topics, options.partitions)
+    check_options(options)
+    with session_settings(spark, {"spark.sql.execution.arrow.maxRecordsPerBatch": str(LINES_PER_BATCH)}):
+        on_step(f"reading {len(options.files)} files")
+        lines = spark.read.text([f"file://{file}" for file in options.files]).selectExpr(
+            "cast(value as binary) as value", "_metadata.file_path as file_path"
+        )
+        events = lines.mapInArrow(partial(rows.read_lines, wanted=wanted), _spark_schema(rows.EVENTS)).persist()
+        df = None
+        try:
+            found, runs, unreadable = _of_brokers(events)
+            if not runs:
+                raise NoChangeLogs(
+                    f"Of the {sum(unreadable.values()):,} lines in {len(options.files)} files none is one of a change "
+                    "log; name the folders of brokers (log.folder), or state-change.log and controller.log"
+                )
+            of_brokers = lives(found, runs)
+            span = _span(options, runs)
+            on_step("telling histories")
+            of_partitions = events.where(events.kind.isin(sorted(OF_PARTITIONS)))
+            df = (
+                of_partitions.repartition("topic", "partition")
+                .sortWithinPartitions("topic", "partition")
+                .mapInArrow(partial(rows.tell, lives=of_brokers, span=span), _spark_schema(rows.HISTORIES))
+                .persist()
+            )
+            yield Histories(df, of_brokers, span, tuple(runs), unreadable, len(options.files))
+        finally:
+            if df is not None:
+                df.unpersist()
+            events.unpersist()
+
+
+def check_options(options: HistoryOptions) -> None:
+    """Needs no Spark. NoChangeLogs, InvalidOption."""
+    if not options.files:
+        raise NoChangeLogs(
+            "There is no change log to read; name the folders of brokers (log.folder), or state-change.log and "
+            "controller.log"
+        )
+    odd = next((file for file in options.files if not file.startswith("/") or re.search(r"[*?{}\[\]\\]", file)), None)
+    if odd is not None:
+        raise InvalidOption(
+            f"The change log {odd!r} must be an absolute path of a local or mounted file system, without any of "
+            "* ? { } [ ] \\"
+        )
+    try:
+        re.compile(options.topics)
+    except re.error as error:
+        raise InvalidOption(
+            f"topics {options.topics!r} is no pattern: {error}; give for example clicks|orders.*"
+        ) from None
+    if options.since_ms is not None and options.until_ms is not None and options.since_ms >= options.until_ms:
+        raise InvalidOption("The range of time ends before it begins; give an earlier beginning (since)")
+
+
+def _span(options: HistoryOptions, runs: Sequence[Run]) -> Range:
+    return Range(
+        min(run.first_ms for run in runs) if options.since_ms is None else options.since_ms,
+        NEVER_MS if options.until_ms is None else options.until_ms,
+        max(run.last_ms for run in runs),
+    )
+
+
+def _of_brokers(events: DataFrame) -> tuple[list[Event], list[Run], dict[str, int]]:
+    """What is not of partitions: a few rows for each life, term and topic, and two for a thousand lines."""
+    from strandline.spark_connector.pipelines.history_rows import RUN, UNREADABLE, event_of
+
+    found: list[Event] = []
+    runs: list[Run] = []
+    unreadable: dict[str, int] = {}
+    for row in events.where(~events.kind.isin(sorted(OF_PARTITIONS))).collect():
+        if row.kind == RUN:
+            runs.append(Run(row.broker_id, row.time_ms, row.last_ms, row.lines))
+        elif row.kind == UNREADABLE:
+            unreadable[row.file] = unreadable.get(row.file, 0) + row.lines
+        else:
+            found.append(event_of(row))
+    return found, runs, unreadable
+
+
+def _spark_schema(schema: Any) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)
+
+
+# --- In short --------------------------------------------------------------------------------------------------
+
+
+def _summary(told: Histories, options: HistoryOptions) -> HistorySummary:
+    from pyspark.sql import functions as sql
+
+    from strandline.spark_connector.pipelines.history_rows import FIGURES
+
+    df, span = told.df, told.span
+    longest = [name for name in FIGURES if name.startswith("longest")]
+    totals = df.agg(
+        sql.count("*").alias("partitions"),
+        *(sql.coalesce((sql.max if name in longest else sql.sum)(name), sql.lit(0)).alias(name) for name in FIGURES),
+        sql.coalesce(sql.sum("unknown_changes"), sql.lit(0)).alias("unknown_changes"),
+        sql.coalesce(sql.max("clock_skew_ms"), sql.lit(0)).alias("clock_skew_ms"),
+    ).first()
+    return HistorySummary(
+        since_ms=span.since_ms,
+        until_ms=min(span.until_ms, span.last_ms),
+        files=told.files,
+        lines=sum(run.lines for run in told.runs),
+        unreadable_lines=sum(told.unreadable.values()),
+        totals=Totals(**totals.asDict()),
+        controllers=_controllers(told),
+        brokers=_brokers(told),
+        outages=_outages(df, options.shown),
+        partitions=_partitions(df, options.shown),
+    )
+
+
+def _controllers(told: Histories) -> tuple[Controller, ...]:
+    return tuple(
+        Controller(*reign)
+        for reign in told.lives.reigns
+        if reign.from_ms < told.span.until_ms and (reign.to_ms is None or reign.to_ms > told.span.since_ms)
+    )
+
+
+def _brokers(told: Histories) -> tuple[BrokerSummary, ...]:
+    from pyspark.sql import functions as sql
+
+    each = told.df.select(sql.explode("brokers").alias("each")).select("each.*").groupBy("broker_id")
+    names = ("led_ms", "elections", "left_isr", "joined_isr")
+    figures = {row.broker_id: row for row in each.agg(*(sql.sum(name).alias(name) for name in names)).collect()}
+    lines: dict[int, int] = {}
+    for run in told.runs:
+        lines[run.broker_id] = lines.get(run.broker_id, 0) + run.lines
+    found, span = told.lives, told.span
+    known = sorted({*figures, *lines, *found.downtimes, *(reign.broker_id for reign in found.reigns)})
+    summaries = []
+    for broker_id in known:
+        away = span.cut(found.downtimes.get(broker_id, ()))
+        own = figures.get(broker_id)
+        summaries.append(
+            BrokerSummary(
+                broker_id=broker_id,
+                lines=lines.get(broker_id, 0),
+                first_line_ms=found.first_line_ms.get(broker_id),
+                last_line_ms=found.last_line_ms.get(broker_id),
+                **{name: own[name] if own is not None else 0 for name in names},
+                away_ms=sum(span.length_ms(each) for each in away),
+                away=tuple(Absence(each.from_ms, each.to_ms, each.in_order) for each in away),
+            )
+        )
+    return tuple(summaries)
+
+
+def _outages(df: DataFrame, most: int) -> tuple[PartitionOutage, ...]:
+    from pyspark.sql import functions as sql
+
+    each = df.select("topic", "topic_id", "partition", sql.explode("outages").alias("each"))
+    longest = each.orderBy(sql.desc("each.length_ms"), "each.from_ms", "topic", "partition").limit(most)
+    return tuple(
+        PartitionOutage(row.topic, row.topic_id, row.partition, **row.each.asDict()) for row in longest.collect()
+    )
+
+
+def _partitions(df: DataFrame, most: int) -> tuple[PartitionSummary, ...]:
+    """The worst first; where all are well, by name."""
+    from pyspark.sql import functions as sql
+
+    worst = [sql.desc(name) for name in ("unavailable_ms", "under_min_isr_ms", "under_replicated_ms", "elections")]
+    shown = (
+        df.withColumn("intervals_count", sql.size("intervals"))
+        .orderBy(*worst, "topic", "partition", "topic_id")
+        .limit(most)
+        .withColumn("intervals", _newest("intervals"))
+        .withColumn("outages", _newest("outages"))
+        .drop("services", "brokers")
+    )
+    return tuple(PartitionSummary.of(row.asDict(recursive=True)) for row in shown.collect())
+
+
+def _newest(column: str) -> Any:
+    from pyspark.sql import functions as sql
+
+    most = MOST_SHOWN_INTERVALS
+    return sql.expr(f"slice({column}, greatest(size({column}) - {most - 1}, 1), {most})")
+
+
+def _doubts(summary: HistorySummary, told: Histories, options: HistoryOptions) -> Iterator[str]:
+    """What the reader of a summary has to know of the logs."""
+    if summary.unreadable_lines:
+        worst = max(told.unreadable, key=lambda file: told.unreadable[file])
+        yield (
+            f"{summary.unreadable_lines:,} lines are cut, garbled or of an earlier version and were passed over, "
+            f"{told.unreadable[worst]:,} of them in {worst}"
+        )
+    without = [broker.broker_id for broker in summary.brokers if not broker.lines]
+    if without:
+        yield (
+            f"no logs of broker {', '.join(map(str, without))} were found: what they led, and whom they took in or out "
+            "of an ISR, is known from others alone"
+        )
+    late = [
+        broker.broker_id
+        for broker in summary.brokers
+        if options.since_ms is not None and broker.first_line_ms is not None and broker.first_line_ms > options.since_ms
+    ]
+    if late:
+        yield f"the logs of broker {', '.join(map(str, late))} begin only after the time from which you want to know"
+    if summary.totals.unknown_changes:
+        yield f"{summary.totals.unknown_changes:,} changes of partitions stand in no log that was read"
+    if summary.totals.clock_skew_ms > _NOTABLE_SKEW_MS:
+        yield (
+            f"the clocks of brokers differ by {summary.totals.clock_skew_ms / 1000:.1f} s or more: times are as wrong, "
+            "the order of states is right"
+        )

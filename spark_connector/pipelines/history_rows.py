@@ -1,0 +1,221 @@
+"""Lines of change logs as Arrow batches, and these as histories: what the tasks of `history` do. Pure.
+
+    lines (value, file_path) ─ read_lines ─> EVENTS ─ sorted by topic and partition ─ tell ─> HISTORIES
+
+Rows of EVENTS are the events of `protocol/history`, and beside them, per batch, the runs of lines that each broker
+wrote (kind `run`: `time_ms` to `last_ms`, so many `lines`) and how many lines nobody can read (kind `unreadable`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from strandline.protocol.history.figures import BrokerFigures, Range, broker_figures, figures, in_range
+from strandline.protocol.history.lines import OF_PARTITIONS, Event, Kind, UnreadableLine, read_line
+from strandline.protocol.history.lives import Lives, Run, Runs
+from strandline.protocol.history.timeline import PartitionHistory, histories
+
+RUN, UNREADABLE = "run", "unreadable"
+HISTORIES_PER_BATCH = 200
+MOST_INTERVALS_PER_BATCH = 20_000
+
+_BROKERS = pa.list_(pa.int32())
+EVENTS = pa.schema(
+    {
+        "kind": pa.string(),
+        "time_ms": pa.int64(),
+        "broker_id": pa.int32(),
+        "topic": pa.string(),
+        "topic_id": pa.string(),
+        "partition": pa.int32(),
+        "leader": pa.int32(),
+        "leader_epoch": pa.int32(),
+        "zk_version": pa.int32(),
+        "isr": _BROKERS,
+        "replicas": _BROKERS,
+        "min_isr": pa.int32(),
+        "controller_epoch": pa.int32(),
+        "peer": pa.int32(),
+        "broker_epoch": pa.int64(),
+        "session_timeout_ms": pa.int32(),
+        "why": pa.string(),
+        "last_ms": pa.int64(),
+        "lines": pa.int64(),
+        "file": pa.string(),
+    }
+)
+_NOTHING_MORE = (0, 0, "")
+"""The last three columns of an event."""
+
+_INTERVAL = pa.struct(
+    {
+        "from_ms": pa.int64(),
+        "to_ms": pa.int64(),
+        "leader": pa.int32(),
+        "leader_epoch": pa.int32(),
+        "zk_version": pa.int32(),
+        "isr": _BROKERS,
+        "replicas": _BROKERS,
+        "min_isr": pa.int32(),
+    }
+)
+_SERVICE = pa.struct({"from_ms": pa.int64(), "to_ms": pa.int64(), "leader": pa.int32()})
+_OUTAGE = pa.struct(
+    {
+        "from_ms": pa.int64(),
+        "to_ms": pa.int64(),
+        "why": pa.string(),
+        "leader_before": pa.int32(),
+        "leader_after": pa.int32(),
+        "length_ms": pa.int64(),
+    }
+)
+_BROKER = pa.struct(
+    {
+        "broker_id": pa.int32(),
+        "led_ms": pa.int64(),
+        "elections": pa.int64(),
+        "left_isr": pa.int64(),
+        "joined_isr": pa.int64(),
+    }
+)
+FIGURES = (
+    "elections",
+    "leader_changes",
+    "isr_shrinks",
+    "isr_expansions",
+    "outages_count",
+    "unavailable_ms",
+    "longest_outage_ms",
+    "under_replicated_ms",
+    "under_min_isr_ms",
+    "hand_overs",
+    "longest_hand_over_ms",
+)
+"""Columns of HISTORIES in the order of `Figures`."""
+HISTORIES = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        *((name, pa.int64()) for name in FIGURES),
+        ("unknown_changes", pa.int64()),
+        ("clock_skew_ms", pa.int64()),
+        ("intervals", pa.list_(_INTERVAL)),
+        ("services", pa.list_(_SERVICE)),
+        ("outages", pa.list_(_OUTAGE)),
+        ("brokers", pa.list_(_BROKER)),
+    ]
+)
+
+
+class Wanted(NamedTuple):
+    """Which partitions are asked for. topics: a pattern for the whole name; empty: all. partitions empty: all."""
+
+    topics: str = ""
+    partitions: frozenset[int] = frozenset()
+
+    def has(self, event: Event) -> bool:
+        if self.partitions and event.kind in OF_PARTITIONS and event.partition not in self.partitions:
+            return False
+        return not self.topics or not event.topic or re.fullmatch(self.topics, event.topic) is not None
+
+
+# --- Lines to events -------------------------------------------------------------------------------------------
+
+
+def read_lines(batches: Iterable[pa.RecordBatch], wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    """One batch of EVENTS for each batch of lines."""
+    for batch in batches:
+        rows: list[tuple[Any, ...]] = []
+        runs: dict[str, Runs] = {}
+        unreadable: dict[str, int] = {}
+        texts, files = batch.column("value").to_pylist(), batch.column("file_path").to_pylist()
+        for text, file in zip(texts, files, strict=True):
+            try:
+                line = read_line(text)
+            except UnreadableLine:
+                unreadable[file] = unreadable.get(file, 0) + 1
+                continue
+            if file not in runs:
+                runs[file] = Runs()
+            runs[file].add(line)
+            rows += [(*event, *_NOTHING_MORE) for event in line.events if wanted.has(event)]
+        for file, of_file in runs.items():
+            rows += [_run_row(run, file) for run in of_file.end()]
+        rows += [_more_row(UNREADABLE, lines=count, file=file) for file, count in unreadable.items()]
+        yield _batch(EVENTS, rows)
+
+
+def _run_row(run: Run, file: str) -> tuple[Any, ...]:
+    return _more_row(RUN, run.first_ms, run.broker_id, run.last_ms, run.lines, file)
+
+
+def _more_row(
+    kind: str, time_ms: int = 0, broker_id: int = -1, last_ms: int = 0, lines: int = 0, file: str = ""
+) -> tuple[Any, ...]:
+    event = Event(Kind.TOLD, time_ms, broker_id)
+    return (kind, *event[1:], last_ms, lines, unquote(urlsplit(file).path))
+
+
+def _batch(schema: pa.Schema, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns: Iterable[Any] = zip(*rows, strict=True) if rows else ([] for _ in schema)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )
+
+
+def event_of(row: Iterable[Any]) -> Event:
+    """From a row of EVENTS, all of its columns or those of the event."""
+    values = list(row)[: len(Event._fields)]
+    event = Event(*values)
+    return event._replace(kind=Kind(event.kind), isr=tuple(event.isr), replicas=tuple(event.replicas))
+
+
+# --- Events to histories ---------------------------------------------------------------------------------------
+
+
+def tell(batches: Iterable[pa.RecordBatch], lives: Lives, span: Range) -> Iterator[pa.RecordBatch]:
+    """Rows of EVENTS, sorted by topic and partition, to HISTORIES: one partition at a time is in memory."""
+    events = (event_of(row) for batch in batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
+    rows: list[tuple[Any, ...]] = []
+    intervals = 0
+    for _, own in groupby(events, key=lambda event: (event.topic, event.partition)):
+        for history in histories(own, lives):
+            cut = in_range(history, span)
+            if cut is None:
+                continue
+            rows.append(_history_row(cut, span))
+            intervals += len(cut.intervals)
+            if len(rows) >= HISTORIES_PER_BATCH or intervals >= MOST_INTERVALS_PER_BATCH:
+                yield _batch(HISTORIES, rows)
+                rows, intervals = [], 0
+    if rows:
+        yield _batch(HISTORIES, rows)
+
+
+def _history_row(history: PartitionHistory, span: Range) -> tuple[Any, ...]:
+    return (
+        history.topic,
+        history.topic_id,
+        history.partition,
+        *figures(history, span),
+        history.unknown_changes,
+        history.clock_skew_ms,
+        [each._asdict() for each in history.intervals],
+        [each._asdict() for each in history.services],
+        [{**each._asdict(), "length_ms": span.length_ms(each)} for each in history.outages],
+        [{"broker_id": broker_id, **each._asdict()} for broker_id, each in _of_brokers(history, span).items()],
+    )
+
+
+def _of_brokers(history: PartitionHistory, span: Range) -> dict[int, BrokerFigures]:
+    """Also of those that have a replica and to which nothing happened."""
+    known = {replica for each in history.intervals for replica in (*each.replicas, *each.isr)}
+    return {**dict.fromkeys(sorted(known), BrokerFigures()), **broker_figures(history, span)}
