@@ -122,26 +122,16 @@ class PartitionQueue:
         if builder is None:
             return start
         first = builder.records_count
-        append = builder.append
-        index = start
         left: Sequence[Any] = records[start:] if start else records
         try:
-            if len(records[-1]) != 2:
-                for key, value, own_headers, own_timestamp_ms in left:
-                    if not append(own_timestamp_ms, key, value, own_headers):
-                        break
-                    index += 1
-            elif headers:
-                while index < len(records) and append(timestamp_ms, *records[index][:2], headers):
-                    index += 1
+            if len(records[-1]) == 2:
+                builder.append_pairs(timestamp_ms, left, headers)
             else:
-                for key, value in left:
-                    if not append(timestamp_ms, key, value):
-                        break
-                    index += 1
+                builder.append_full(left)
         except Exception as error:
-            raise RefusedRecord(index) from error
+            raise RefusedRecord(start + builder.records_count - first) from error
         finally:  # what was appended before that record counts
+            index = start + builder.records_count - first
             if index > start:
                 if self._sinks and self._sinks[-1][0] is sink:  # told once per batch
                     first = self._sinks.pop()[1]

@@ -205,6 +205,31 @@ class BatchBuilder:
         self.records_count += 1
         return True
 
+    def append_pairs(
+        self, timestamp_ms: int, pairs: Iterable[tuple[bytes | None, bytes | None]], headers: Headers = ()
+    ) -> None:
+        """Add (key, value) pairs, all with these headers, until the batch is full: `records_count` tells how many. By
+        itself a record costs twice as much. Where one cannot be encoded, those before it count."""
+        append, count, listed = self._builder.append, self.records_count, list(headers)
+        try:
+            for key, value in pairs:
+                if append(count, timestamp_ms, key, value, listed) is None:
+                    break
+                count += 1
+        finally:
+            self.records_count = count
+
+    def append_full(self, records: Iterable[tuple[bytes | None, bytes | None, Headers, int]]) -> None:
+        """Add (key, value, headers, timestamp_ms) likewise."""
+        append, count = self._builder.append, self.records_count
+        try:
+            for key, value, headers, timestamp_ms in records:
+                if append(count, timestamp_ms, key, value, list(headers)) is None:
+                    break
+                count += 1
+        finally:
+            self.records_count = count
+
     def set_producer(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         """Make this an idempotent producer's batch."""
         self._builder.set_producer_state(producer_id, producer_epoch, base_sequence)

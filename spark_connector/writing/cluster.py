@@ -33,7 +33,7 @@ FETCH_BYTES = 4 << 20
 APPEND_TIME = 1
 DEFAULT_REMEMBERED_MS = 86_400_000
 
-PRODUCER_DEFAULTS = {"client_id": "strandline-spark", "batch_size": "131072", "linger_ms": "5"}
+PRODUCER_DEFAULTS = {"client_id": "strandline-spark", "batch_size": "524288", "linger_ms": "5"}
 """A task writes as much as it can: larger batches than a program's are worth their wait."""
 
 

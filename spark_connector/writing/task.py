@@ -27,7 +27,7 @@ from strandline.spark_connector.writing.cluster import PRODUCER_DEFAULTS, SinkCl
 from strandline.spark_connector.writing.columns import rows_of
 from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.once import CHUNKS_UNDER_WAY, OnceWriter
-from strandline.spark_connector.writing.placing import placed, unplaced
+from strandline.spark_connector.writing.placing import Placing, unplaced
 
 
 @dataclass
@@ -55,9 +55,9 @@ def write_once(batches: Iterable[pa.RecordBatch], options: SinkOptions, identity
     try:
         with closing(SinkClusterClient(options, identity, has_timestamps=has_timestamps)) as cluster:
             writer = OnceWriter(cluster, identity, run, has_timestamps=has_timestamps)
+            placing = Placing(writer.partitions_count)
             for batch in chain([first], source):
-                rows = rows_of(batch, options, clock.now_ms())
-                writer.write(placed(rows, writer.partitions_count))
+                writer.write(placing.placed(rows_of(batch, options, clock.now_ms())))
                 rows_count += batch.num_rows
             writer.finish()
     except ClientError as error:

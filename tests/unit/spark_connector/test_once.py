@@ -12,13 +12,12 @@ import pytest
 
 from strandline.client.accumulator import ToSend
 from strandline.client.errors import DeliveryTimeout
-from strandline.client.partitioner import partition_for_key
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import RowsChanged, SupersededWrite, WriteFailed, WrittenRowsGone
 from strandline.spark_connector.writing.columns import Rows
 from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.once import PATIENCE_MS, OnceWriter
-from strandline.spark_connector.writing.placing import placed
+from strandline.spark_connector.writing.placing import Placing
 from support.memory_sink import DAY_MS, Delivery, Entry, Killed, Log, MemorySink, Topics, Turns
 
 T = "t"
@@ -52,11 +51,12 @@ class Site:
             sink = self.sinks[name] = MemorySink(self.topics, self.turns, name, identity, answers_lost)
             sink.has_timestamps = has_timestamps
             writer = OnceWriter(sink, identity, run, has_timestamps=has_timestamps)
+            placing = Placing(writer.partitions_count)
             try:
                 for begin in range(0, len(rows), chunk):
                     part = rows[begin : begin + chunk]
                     batch = Rows([topic for topic, _ in part], None, [record for _, record in part])
-                    writer.write(placed(batch, writer.partitions_count))
+                    writer.write(placing.placed(batch))
                 writer.finish()
                 self.finished[name] = writer
             except Exception as error:
@@ -310,17 +310,3 @@ def test_what_is_not_acknowledged_in_time_fails_the_task(monkeypatch: pytest.Mon
     )
     with pytest.raises(WriteFailed, match="not acknowledged in 5 ms"):
         site.run(rows(1))
-
-
-def test_a_row_for_a_partition_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(WriteFailed, match=r"topic 't' has no partition 7, only 3 of them"):
-        placed(Rows(T, [0, 7], [(None, b"x"), (None, b"y")]), lambda topic: 3)
-
-
-def test_rows_are_placed_by_key_as_kafka_does_and_without_one_by_value() -> None:
-    given: list[ToSend] = [(b"ann", b"1"), (b"bob", b"2"), (None, b"a"), (None, b"a"), (None, None)]
-    groups = placed(Rows(T, None, given), lambda topic: 4)
-    found = {record: at.partition for at, records in groups.items() for record in records}
-    assert found[(b"ann", b"1")] == partition_for_key(b"ann", 4)
-    assert sorted(len(records) for records in groups.values())[-1] >= 2, "equal rows go to one partition"
-    assert Counter(record for records in groups.values() for record in records) == Counter(given)
