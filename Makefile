@@ -18,7 +18,7 @@ RECORDS ?= 100000
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak soak-cluster soak-takeovers demo up status down bench bench-background bench-failover bench-idle bench-kafka bench-spark compat compat-clients compat-golden soak-clients docker-test clean
+.PHONY: help setup check format docs test soak soak-cluster soak-takeovers demo up status down bench bench-background bench-failover bench-idle bench-kafka bench-spark compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -36,10 +36,12 @@ format: setup ## bring the code into shape
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-docs: setup ## write docs/configuration.md from the table of keys
+docs: setup ## write the pages of docs/ that are made from tables
 	@mkdir -p docs
 	@$(VENV)/bin/strandline broker --reference > docs/.configuration.md
 	@mv docs/.configuration.md docs/configuration.md
+	@PYTHONPATH=tests $(PYTHON) -m compat.spark_conformance --reference > docs/.spark-conformance.md
+	@mv docs/.spark-conformance.md docs/spark-conformance.md
 
 test: setup ## run every test, in as many processes as there are cores
 	$(PYTHON) -m pytest -n auto $(TESTS)
@@ -111,6 +113,10 @@ soak-clients: setup ## other Kafka clients while brokers are killed, paused and 
 	@scripts/kafka-clients
 	STRANDLINE_COMPAT=1 STRANDLINE_SOAK_MINUTES=$(or $(MINUTES),10) STRANDLINE_SEED=$(SEED) \
 		$(PYTHON) -m pytest -v -s -o faulthandler_timeout=0 tests/compat/test_clients_under_faults.py
+
+spark-conformance: setup ## every query against Spark's own Kafka connector and ours, and a table of where they differ (needs Maven; CASES="--case headers": a part)
+	@scripts/maven
+	@PYTHONPATH=tests $(PYTHON) -m compat.spark_conformance $(CASES)
 
 compat-golden: setup ## write anew what Kafka's tools say about a real Kafka, which make compat compares (needs Maven)
 	@scripts/maven
