@@ -42,6 +42,8 @@ docs: setup ## write the pages of docs/ that are made from tables
 	@mv docs/.configuration.md docs/configuration.md
 	@PYTHONPATH=tests $(PYTHON) -m compat.spark_conformance --reference > docs/.spark-conformance.md
 	@mv docs/.spark-conformance.md docs/spark-conformance.md
+	@$(PYTHON) -m strandline.spark_connector.options.reference > docs/.spark-options.md
+	@mv docs/.spark-options.md docs/spark-options.md
 
 test: setup ## run every test, in as many processes as there are cores
 	$(PYTHON) -m pytest -n auto $(TESTS)

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 from strandline.client.delivery import DeliveredBatch, DeliverySink, FailedBatch
 from strandline.client.errors import DeliveryFailed, RecordTooLarge
@@ -22,6 +23,9 @@ from strandline.protocol.types import NO_BROKER, TopicPartition
 
 Header = tuple[str, bytes | None]
 KeyAndValue = tuple[bytes | None, bytes | None]
+FullRecord = tuple[bytes | None, bytes | None, Sequence[Header], int]
+"""Key, value, headers, timestamp in ms since 1970."""
+ToSend = KeyAndValue | FullRecord
 
 RECORD_OVERHEAD_BYTES = 128
 """Most that framing adds to key, value and headers of a batch's first record, batch header included."""
@@ -107,24 +111,31 @@ class PartitionQueue:
     def extend(
         self,
         timestamp_ms: int,
-        records: Sequence[KeyAndValue],
+        records: Sequence[ToSend],
         start: int,
         sink: DeliverySink,
         headers: Sequence[Header],
     ) -> int:
-        """Append `records[start:]` as far as they fit; the index of the first that does not. RefusedRecord."""
+        """Append `records[start:]`, all of one kind, as far as they fit; the index of the first that does not.
+        `timestamp_ms` and `headers`: of those that have none of their own. RefusedRecord."""
         builder = self.builder
         if builder is None:
             return start
         first = builder.records_count
         append = builder.append
         index = start
+        left: Sequence[Any] = records[start:] if start else records
         try:
-            if headers:
-                while index < len(records) and append(timestamp_ms, *records[index], headers):
+            if len(records[-1]) != 2:
+                for key, value, own_headers, own_timestamp_ms in left:
+                    if not append(own_timestamp_ms, key, value, own_headers):
+                        break
+                    index += 1
+            elif headers:
+                while index < len(records) and append(timestamp_ms, *records[index][:2], headers):
                     index += 1
             else:
-                for key, value in records[start:] if start else records:
+                for key, value in left:
                     if not append(timestamp_ms, key, value):
                         break
                     index += 1
@@ -228,7 +239,7 @@ class Accumulator:
             return Numbering.given(self.settings.identity, topic_partition)
         return Numbering() if self.settings.is_idempotent else None
 
-    def open_batch(self, queue: PartitionQueue, first: KeyAndValue, headers: Sequence[Header], now: float) -> bool:
+    def open_batch(self, queue: PartitionQueue, first: ToSend, headers: Sequence[Header], now: float) -> bool:
         """Make the queue ready to take `first`, closing a batch that is full. False: no memory now.
 
         RecordTooLarge: not even a batch of its own would be allowed to hold it.
@@ -296,10 +307,10 @@ class Accumulator:
             self.on_batch(result)
 
 
-def record_bytes(record: KeyAndValue, headers: Sequence[Header]) -> int:
-    """Key, value and headers, without framing."""
-    key, value = record
+def record_bytes(record: ToSend, headers: Sequence[Header]) -> int:
+    """Key, value and headers, without framing. `headers`: of one that has none of its own."""
+    key, value = record[:2]
     size = (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
-    for name, content in headers:
+    for name, content in headers if len(record) == 2 else record[2]:
         size += 12 + len(name.encode()) + (len(content) if content is not None else 0)
     return size

@@ -28,7 +28,7 @@ from contextlib import suppress
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from strandline.client.accumulator import Header, KeyAndValue
+from strandline.client.accumulator import Header, ToSend
 from strandline.client.admin import TrioAdmin
 from strandline.client.consumer import TrioConsumer
 from strandline.client.delivery import DeliveredBatch, RecordMetadata, RecordsSink, record_metadata
@@ -105,7 +105,7 @@ class AsyncProducer(_AsyncClient[Producer]):
     async def send_many(
         self,
         topic: str,
-        records: Iterable[KeyAndValue],
+        records: Iterable[ToSend],
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,

@@ -326,6 +326,12 @@ class TrioConsumer(Service, Polling):
         no ids. UnknownTopic or what hindered it after `timeout_ms`."""
         return (await self._layout(topic, timeout_ms)).topic_id
 
+    async def leaders_for_topic(self, topic: str, timeout_ms: float | None = None) -> dict[int, int]:
+        """Partition → the broker that leads it, −1 for none, as far as this client knows now. UnknownTopic or what
+        hindered it after `timeout_ms`."""
+        found = await self._layout(topic, timeout_ms)
+        return {number: found.partitions[number].leader for number in sorted(found.partitions)}
+
     # --- Tasks ---
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

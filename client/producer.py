@@ -26,7 +26,13 @@ from typing import Any
 
 import trio
 
-from strandline.client.accumulator import Accumulator, Header, KeyAndValue, PartitionQueue, RefusedRecord
+from strandline.client.accumulator import (
+    Accumulator,
+    Header,
+    PartitionQueue,
+    RefusedRecord,
+    ToSend,
+)
 from strandline.client.delivery import (
     DeliveredBatch,
     Delivery,
@@ -125,13 +131,13 @@ class TrioProducer(Service):
     async def send_many(
         self,
         topic: str,
-        records: Iterable[KeyAndValue],
+        records: Iterable[ToSend],
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> ManyDelivery:
-        """Accept many (key, value) pairs, in order; one delivery settles for all of them, batch by batch. A record
-        that is not accepted counts as failed there."""
+        """Accept many (key, value) pairs, or many (key, value, headers, timestamp_ms), in order; one delivery settles
+        for all of them, batch by batch. A record that is not accepted counts as failed there."""
         listed = records if isinstance(records, list | tuple) else list(records)
         delivery = ManyDelivery(len(listed))
         await self.accept(topic, listed, delivery, partition=partition, timestamp_ms=timestamp_ms)
@@ -140,7 +146,7 @@ class TrioProducer(Service):
     def accept_now(
         self,
         topic: str,
-        record: KeyAndValue,
+        record: ToSend,
         sink: DeliverySink,
         partition: int | None,
         headers: Sequence[Header],
@@ -169,7 +175,7 @@ class TrioProducer(Service):
     async def accept(
         self,
         topic: str,
-        records: Sequence[KeyAndValue],
+        records: Sequence[ToSend],
         sink: DeliverySink,
         *,
         partition: int | None = None,
@@ -322,12 +328,12 @@ class TrioProducer(Service):
         return known
 
     def _grouped(
-        self, layout: TopicView, records: Sequence[KeyAndValue], partition: int | None
-    ) -> dict[int, Sequence[KeyAndValue]]:
+        self, layout: TopicView, records: Sequence[ToSend], partition: int | None
+    ) -> dict[int, Sequence[ToSend]]:
         """Records by partition, in order within each."""
         if partition is not None:
             return {partition: records}
-        groups: dict[int, list[KeyAndValue]] = {}
+        groups: dict[int, list[ToSend]] = {}
         count = len(layout.partitions)
         choose = self._partition_for_key
         last_key: bytes | object | None = self  # equal to no key
@@ -351,7 +357,7 @@ class TrioProducer(Service):
         self._sticky[layout.name] = (queue, queue.number if queue.builder else self._accumulator.next_number())
         return chosen
 
-    async def _make_room(self, queue: PartitionQueue, first: KeyAndValue, headers: Sequence[Header]) -> None:
+    async def _make_room(self, queue: PartitionQueue, first: ToSend, headers: Sequence[Header]) -> None:
         """A batch that can take `first`, waiting for memory if the policy says so."""
         if self._finished.is_set():  # nobody would send it, nor say so
             raise self._closed_error("the producer is closed")

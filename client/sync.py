@@ -199,6 +199,9 @@ class Consumer(Front[TrioConsumer]):
     def topic_id(self, topic: str, timeout_ms: float | None = None) -> TopicId:
         return self._ask(self._client.topic_id, topic, timeout_ms=timeout_ms)
 
+    def leaders_for_topic(self, topic: str, timeout_ms: float | None = None) -> dict[int, int]:
+        return self._ask(self._client.leaders_for_topic, topic, timeout_ms=timeout_ms)
+
     def __exit__(self, *raised: object) -> None:
         """After an error what the last poll gave is not committed: it may not have been worked on."""
         if raised[0] is None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import trio
 
-from strandline.client.accumulator import Header, KeyAndValue
+from strandline.client.accumulator import Header, ToSend
 from strandline.client.delivery import (
     DeliveredBatch,
     DeliverySink,
@@ -98,7 +98,7 @@ class Letter(NamedTuple):
     """Records on their way to the loop, and who is told what becomes of them."""
 
     topic: str
-    records: Sequence[KeyAndValue]
+    records: Sequence[ToSend]
     sink: DeliverySink
     partition: int | None
     headers: Sequence[Header]
@@ -165,12 +165,13 @@ class Producer(SyncClient):
     def send_many(
         self,
         topic: str,
-        records: Iterable[KeyAndValue],
+        records: Iterable[ToSend],
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> SendManyFuture:
-        """Accept many (key, value) pairs, in order, with one crossing: the fast way. Lists of some thousand records
-        are best; a list must not be changed afterwards. BufferFull, ClientClosed."""
+        """Accept many (key, value) pairs, or many (key, value, headers, timestamp_ms), in order, with one crossing: the
+        fast way. Lists of some thousand records are best; a list must not be changed afterwards. BufferFull,
+        ClientClosed."""
         listed = records if isinstance(records, list | tuple) else list(records)
         future = SendManyFuture(self._deadline_s, len(listed))
         if listed:

@@ -1,4 +1,7 @@
-"""The wall clock in production. It stamps records and drives retention; every timeout uses `trio.current_time()`."""
+"""The wall clock in production. It stamps records and drives retention; every timeout uses `trio.current_time()`.
+
+`pause` is for threads that run no event loop.
+"""
 
 from __future__ import annotations
 
@@ -9,3 +12,8 @@ class SystemWallClock:
     def now_ms(self) -> int:
         """Milliseconds since 1970, UTC; may jump when the machine's clock is set."""
         return time.time_ns() // 1_000_000
+
+
+def pause(duration_s: float) -> None:
+    """Let so many seconds pass in this thread."""
+    time.sleep(duration_s)

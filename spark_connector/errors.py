@@ -59,6 +59,18 @@ class EndOffsetMismatch(SourceError):
     condition = "KAFKA_END_OFFSET_DOES_NOT_MATCH_ASSIGNED"
 
 
+class TimestampMismatch(SourceError):
+    """The partitions of starting- or endingOffsetsByTimestamp are not exactly those that are read."""
+
+    condition = "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"
+
+
+class MismatchedPartitions(SourceError):
+    """Start and end name different partitions."""
+
+    condition = "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET"
+
+
 class NoOffsetForTimestamp(SourceError):
     """No record is as young as the starting timestamp, and the strategy is `error`."""
 
@@ -69,6 +81,12 @@ class StartAfterEnd(SourceError):
     """A range ends before it begins."""
 
     condition = "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET"
+
+
+class UnresolvedStartAfterEnd(SourceError):
+    """The options name a start that lies behind their end, whatever the partition holds."""
+
+    condition = "UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET"
 
 
 class DataLoss(SourceError):
@@ -96,6 +114,30 @@ class AddedPartitionNotFromZero(DataLoss):
     """A partition that a stream found while running has lost its first records already."""
 
     condition = "KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO"
+
+
+class InitialOffsetNotFound(DataLoss):
+    """A partition that a batch was to read for the first time does not exist any more."""
+
+    condition = "KAFKA_DATA_LOSS.INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS"
+
+
+class LostInRun(DataLoss):
+    """Partitions that were there when a run with Trigger.AvailableNow began do not exist any more."""
+
+    condition = "LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW"
+
+
+class EndBehindLatest(DataLoss):
+    """A partition ends before an offset that it had when a run with Trigger.AvailableNow began."""
+
+    condition = "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_TRIGGER_AVAILABLENOW"
+
+
+class EndBehindRun(DataLoss):
+    """A run with Trigger.AvailableNow repeats a batch whose end its partition did not hold any more when it began."""
+
+    condition = "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_PREFETCHED"
 
 
 class StartOffsetReset(DataLoss):
@@ -132,6 +174,24 @@ class WriteFailed(SourceError):
     """Records were not acknowledged."""
 
     condition = "STRANDLINE_WRITE_FAILED"
+
+
+class SupersededWrite(SourceError):
+    """A later version of the same write has begun: this one is a left-over, or its checkpoint is an old copy."""
+
+    condition = "STRANDLINE_WRITE_SUPERSEDED"
+
+
+class RowsChanged(SourceError):
+    """A task that is repeated has other rows than those that it wrote before."""
+
+    condition = "STRANDLINE_ROWS_CHANGED"
+
+
+class WrittenRowsGone(SourceError):
+    """A task that is repeated cannot tell what it wrote before."""
+
+    condition = "STRANDLINE_WRITTEN_ROWS_GONE"
 
 
 class UnsupportedSpark(SourceError):

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from strandline.spark_connector.errors import CustomSchema, InvalidOption, UnsupportedMode, UnsupportedSpark, warn
-from strandline.spark_connector.options.request import SourceOptions
+from strandline.spark_connector.options.request import COLUMNS, HEADERS, SourceOptions
 from strandline.spark_connector.options.sink_options import SinkOptions, parse_sink_options
 from strandline.spark_connector.options.source_options import parse_options
 from strandline.spark_connector.options.stream_options import parse_stream_options
@@ -37,26 +37,27 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql.datasource import Filter
 
-COLUMNS = (
-    ("key", BinaryType()),
-    ("value", BinaryType()),
-    ("topic", StringType()),
-    ("partition", IntegerType()),
-    ("offset", LongType()),
-    ("timestamp", TimestampType()),
-    ("timestampType", IntegerType()),
-)
+TYPES = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+}
 """Spark's Kafka source has the same, all nullable."""
 
-HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+
+def schema_of(columns: Iterable[str]) -> StructType:
+    """The schema of a read that has these columns."""
+    return StructType([StructField(name, TYPES[name]) for name in columns])
 
 
 def fixed_schema(*, include_headers: bool) -> StructType:
-    """The schema of every read; `headers` is the last column where it is asked for."""
-    fields = [StructField(name, kind) for name, kind in COLUMNS]
-    if include_headers:
-        fields.append(StructField("headers", ArrayType(HEADER)))
-    return StructType(fields)
+    """The schema of a read that does not choose its columns."""
+    return schema_of((*COLUMNS, HEADERS) if include_headers else COLUMNS)
 
 
 class StrandlineDataSource(DataSource):  # type: ignore[misc]  # pyspark has no types
@@ -69,7 +70,7 @@ class StrandlineDataSource(DataSource):  # type: ignore[misc]  # pyspark has no 
     def schema(self) -> StructType:
         """Raises InvalidOption, so that a wrong option fails at load(). Of a batch or a stream: Spark does not say
         which; what only one of them refuses is refused by its reader."""
-        return fixed_schema(include_headers=wants_headers(self.options))
+        return schema_of(wanted_columns(self.options))
 
     def reader(self, schema: StructType) -> StrandlineReader:
         """Raises InvalidOption; CustomSchema where the user gave a schema."""
@@ -107,18 +108,18 @@ class StrandlineDataSource(DataSource):  # type: ignore[misc]  # pyspark has no 
         return options
 
 
-def wants_headers(options: Mapping[str, str]) -> bool:
+def wanted_columns(options: Mapping[str, str]) -> tuple[str, ...]:
     """Raises InvalidOption where neither a batch nor a stream can have these options."""
     try:
-        return parse_options(options).include_headers
+        return parse_options(options).columns
     except InvalidOption:
         with suppress(InvalidOption):
-            return parse_stream_options(options).source.include_headers
+            return parse_stream_options(options).source.columns
         raise
 
 
 def _check(schema: StructType, options: SourceOptions) -> None:
-    if schema.simpleString() != fixed_schema(include_headers=options.include_headers).simpleString():
+    if schema.simpleString() != schema_of(options.columns).simpleString():
         raise CustomSchema
     for text in options.warnings:
         warn(text)

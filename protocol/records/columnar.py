@@ -5,14 +5,16 @@ few one by one (`record_starts`). Every other field is read by numpy for all rec
 values are not copied: the columns say where in one buffer they stand. That is the fetched chunk itself or, of
 compressed batches, what they decode to.
 
-Rules: nothing is believed. CRCs are checked, records fill their batch exactly, every position and length stays within
-its record; else `InvalidBatch`. Headers of records are looked into only by `header_columns`. Format: `batch`.
+Rules: nothing is believed. CRCs are checked, records fill their batch exactly, every position and length that is read
+stays within its record; else `InvalidBatch`. What lies deeper in the records than is wanted (`Depth`) is not looked at,
+and headers are looked into only by `header_columns`. Format: `batch`.
 
 Not imported by `protocol.records`: brokers do without numpy.
 """
 
 from __future__ import annotations
 
+import enum
 from functools import cache
 from typing import NamedTuple
 
@@ -46,8 +48,18 @@ _LONGEST_RUN = 512
 _FEW_ROWS = 16
 
 
+class Depth(enum.IntEnum):
+    """How far into each record is read: a field is reached through those in front of it."""
+
+    OFFSETS = 0
+    KEYS = 1
+    VALUES = 2
+    HEADERS = 3
+
+
 class Spans(NamedTuple):
-    """Where byte strings stand in a buffer. Positions never fall; null ones are empty."""
+    """Where byte strings stand in a buffer. Positions never fall; null ones are empty. No rows at all where the field
+    was not read."""
 
     starts: I64
     ends: I64
@@ -55,11 +67,18 @@ class Spans(NamedTuple):
 
     def rows(self, chosen: Flags) -> Spans:
         """Only those."""
+        if not len(self.starts):
+            return self
         return Spans(self.starts[chosen], self.ends[chosen], self.is_null[chosen])
 
 
+_NOTHING: I64 = np.zeros(0, np.int64)
+_NOT_READ = Spans(_NOTHING, _NOTHING, np.zeros(0, np.bool_))
+
+
 class RecordColumns(NamedTuple):
-    """One row per record, in order. `header_starts` to `ends`: the bytes of its headers, behind their count."""
+    """One row per record, in order. `header_starts` to `ends`: the bytes of its headers, behind their count. Columns of
+    fields that were not read (`Depth`) are empty."""
 
     buffer: Buffer
     offsets: I64
@@ -80,8 +99,8 @@ class RecordColumns(NamedTuple):
             self.timestamp_types[chosen],
             self.keys.rows(chosen),
             self.values.rows(chosen),
-            self.header_counts[chosen],
-            self.header_starts[chosen],
+            self.header_counts[chosen] if len(self.header_counts) else _NOTHING,
+            self.header_starts[chosen] if len(self.header_starts) else _NOTHING,
             self.ends[chosen],
         )
 
@@ -131,7 +150,7 @@ class BatchDecoder:
         self.records_count += header.records_count
         self.size_bytes += end - start
 
-    def take(self) -> RecordColumns:
+    def take(self, depth: Depth = Depth.HEADERS) -> RecordColumns:
         """Columns of all batches since the last time. InvalidBatch: records are malformed."""
         buffer: Buffer = self._chunk
         if self._has_decoded:
@@ -146,22 +165,29 @@ class BatchDecoder:
         record_ends = np.empty_like(starts)
         record_ends[:-1] = starts[1:]
         record_ends[(np.cumsum(counts) - 1)[counts > 0]] = ends[counts > 0]
-        columns = self._columns(buffer, starts, record_ends, counts)
+        columns = self._columns(buffer, starts, record_ends, counts, depth)
         self._clear()
         return columns
 
-    def _columns(self, buffer: Buffer, starts: I64, ends: I64, counts: I64) -> RecordColumns:
+    def _columns(self, buffer: Buffer, starts: I64, ends: I64, counts: I64, depth: Depth) -> RecordColumns:
         array = np.frombuffer(buffer, dtype=np.uint8)
         _, bodies = varints(array, starts)
         deltas_ms, position = varints(array, bodies + 1)
         offset_deltas, position = varints(array, position)
-        keys, key_ends, keys_fit = _byte_strings(array, position, ends)
-        values, value_ends, values_fit = _byte_strings(array, key_ends, ends)
-        header_counts, header_starts = varints(array, value_ends)
-        room = ends - header_starts
-        fits = keys_fit & values_fit & (header_counts >= 0)
-        # A header has at least two bytes; where there is none, the record ends here.
-        fits &= np.where(header_counts == 0, room == 0, header_counts <= room >> 1)
+        fits = position <= ends
+        keys = values = _NOT_READ
+        header_counts = header_starts = _NOTHING
+        if depth >= Depth.KEYS:
+            keys, position, fits = _byte_strings(array, position, ends)
+        if depth >= Depth.VALUES:
+            values, position, values_fit = _byte_strings(array, position, ends)
+            fits &= values_fit
+        if depth >= Depth.HEADERS:
+            header_counts, header_starts = varints(array, position)
+            room = ends - header_starts
+            fits &= header_counts >= 0
+            # A header has at least two bytes; where there is none, the record ends here.
+            fits &= np.where(header_counts == 0, room == 0, header_counts <= room >> 1)
         base_offsets = np.repeat(_column([header.base_offset for header in self._batches]), counts)
         if not fits.all():
             wrong = int(np.flatnonzero(~fits)[0])

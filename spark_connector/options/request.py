@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from strandline.protocol.types import TopicPartition
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+"""Of a read that names none, in this order; as in Spark's Kafka source."""
+
+HEADERS = "headers"
+"""The one column more that there may be."""
+
+DEFAULT_MAX_RECORDS_PER_TASK = 5_000_000
+"""A longer range is cut where the options say nothing of it: some ten seconds of a task with small records, half a
+minute with 1 KB. What a lost task repeats is bounded, and a long partition is read by more than one core."""
 
 EARLIEST = -2
 LATEST = -1
@@ -42,31 +52,57 @@ Subscription = Subscribe | SubscribePattern | Assign
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetWord:
-    """EARLIEST or LATEST for every partition."""
+class FromEnd:
+    """An offset so far before the high watermark, but not before the first record."""
 
-    offset: int
+    offsets: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ago:
+    """A time so long before the moment at which the query is planned."""
+
+    milliseconds: int
+
+
+Offset = int | FromEnd
+"""An offset, EARLIEST, LATEST, or one counted from the end."""
+
+Time = int | Ago
+"""Milliseconds since 1970, or counted back from now."""
+
+EVERY_TOPIC = ""
+"""In `defaults`: what counts for partitions of all topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetWord:
+    """The same for every partition."""
+
+    offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class SpecificOffsets:
-    """An offset, EARLIEST or LATEST for each partition."""
+    """An offset for each partition; `defaults`: topic → of its partitions that are not named."""
 
-    offsets: Mapping[TopicPartition, int]
+    offsets: Mapping[TopicPartition, Offset]
+    defaults: Mapping[str, Offset] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalTimestamp:
-    """The first offset whose record is not older, in every partition; ms since 1970."""
+    """The first offset whose record is not older, in every partition."""
 
-    timestamp_ms: int
+    timestamp_ms: Time
 
 
 @dataclass(frozen=True, slots=True)
 class SpecificTimestamps:
-    """… a time for each partition."""
+    """… a time for each partition; `defaults` as above."""
 
-    timestamps_ms: Mapping[TopicPartition, int]
+    timestamps_ms: Mapping[TopicPartition, Time]
+    defaults: Mapping[str, Time] = field(default_factory=dict)
 
 
 OffsetLimit = OffsetWord | SpecificOffsets | GlobalTimestamp | SpecificTimestamps
@@ -74,7 +110,9 @@ OffsetLimit = OffsetWord | SpecificOffsets | GlobalTimestamp | SpecificTimestamp
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """All options, checked. `client_settings` are the `kafka.*` options by our client's names."""
+    """All options, checked. `columns`: of the rows, in their order; `poll_timeout_ms` None: as long as Spark waits for
+    its network (network_timeout.py); `isolation_level`: nothing depends on it until there are transactions;
+    `client_settings` are the `kafka.*` options by our client's names."""
 
     bootstrap_servers: str
     subscription: Subscription
@@ -84,8 +122,9 @@ class SourceOptions:
     fail_on_data_loss: bool
     min_partitions: int | None
     max_records_per_partition: int | None
-    include_headers: bool
-    poll_timeout_ms: int
+    columns: tuple[str, ...]
+    poll_timeout_ms: int | None
+    isolation_level: str
     pushdown: bool
     client_settings: Mapping[str, str]
     warnings: tuple[str, ...]

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from strandline.spark_connector.errors import InvalidOption
 from strandline.spark_connector.options.request import SourceOptions
 from strandline.spark_connector.options.source_options import parse_options
+from strandline.spark_connector.options.table import DEFAULT_MAX_TRIGGER_DELAY_MS
 from strandline.spark_connector.options.values import duration_ms, positive
-
-DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)

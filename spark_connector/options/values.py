@@ -6,33 +6,20 @@ documented spelling, the value, and what is allowed.
 
 from __future__ import annotations
 
-import difflib
+import datetime
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from strandline.spark_connector.errors import InvalidOption
-from strandline.spark_connector.options.request import EARLIEST
+from strandline.spark_connector.options.request import EARLIEST, Ago, FromEnd, Offset, Time
 
-CLIENT_SETTINGS = (
-    "client.id",
-    "client.rack",
-    "check.crcs",
-    "default.api.timeout.ms",
-    "fetch.max.bytes",
-    "fetch.max.wait.ms",
-    "fetch.min.bytes",
-    "max.partition.fetch.bytes",
-    "metadata.max.age.ms",
-    "request.timeout.ms",
-    "retry.backoff.max.ms",
-    "retry.backoff.ms",
-    "socket.connection.setup.timeout.ms",
-)
-"""`kafka.<name>` is handed to the client as `<name>`."""
-
-_UNIT_MS = {"us": 0.001, "": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNIT_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LONGEST_DIGITS = 19
+"""Of a number that fits in 64 bits."""
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
 # --- Single values -----------------------------------------------------------------------------------------------
@@ -48,14 +35,30 @@ def boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
     return value.strip().lower() == "true"
 
 
+def number(text: str) -> int | None:
+    """A whole number from 0 on that fits in 64 bits, None where the text is none."""
+    text = text.strip()
+    if not (text.isascii() and text.isdigit()) or len(text) > _LONGEST_DIGITS or int(text) >= 2**63:
+        return None
+    return int(text)
+
+
 def positive(given: Mapping[str, str], name: str) -> int | None:
     """A whole number above 0, None where it is not given."""
     value = given.get(name.lower())
     if value is None:
         return None
-    text = value.strip()
-    if not (text.isascii() and text.isdigit()) or not 0 < int(text) < 2**63:
+    found = number(value)
+    if not found:
         raise InvalidOption(f"{name} must be a positive integer, not {value!r}")
+    return found
+
+
+def whole_number(given: Mapping[str, str], name: str, default: int) -> int:
+    """0 or more."""
+    text = given.get(name.lower(), str(default)).strip()
+    if not (text.isascii() and text.isdigit()) or int(text) >= 2**63:
+        raise InvalidOption(f"{name} must be a whole number from 0 on, not {text!r}")
     return int(text)
 
 
@@ -64,18 +67,59 @@ def duration_ms(given: Mapping[str, str], name: str, default_ms: int) -> int:
     value = given.get(name.lower())
     if value is None:
         return default_ms
-    found = re.fullmatch(r"([0-9]{1,18})([a-z]*)", value.strip().lower())
-    if found is None or found[2] not in _UNIT_MS:
+    found = number(value)
+    if found is None:
+        found = with_unit(value.strip())
+    if found is None:
         raise InvalidOption(f"{name} must be a time such as 500ms, 30s, 15m, 2h or 1d, not {value!r}")
+    return found
+
+
+def with_unit(text: str) -> int | None:
+    """`10m` in milliseconds; None where the text is no such time."""
+    found = re.fullmatch(r"([0-9]{1,18})([a-z]+)", text.lower())
+    if found is None or found[2] not in _UNIT_MS:
+        return None
     return int(int(found[1]) * _UNIT_MS[found[2]])
 
 
-def timestamp(name: str, value: str) -> int:
-    """Milliseconds since 1970."""
+# --- Places in a topic -------------------------------------------------------------------------------------------
+
+
+def offset(value: Any) -> Offset | None:
+    """A number is an offset, EARLIEST or LATEST, as in Kafka's JSON; the text `-100` the last hundred. None: it
+    is neither."""
+    if type(value) is int:
+        return value if EARLIEST <= value < 2**63 else None
+    if not isinstance(value, str) or not value.strip().startswith("-"):
+        return None
+    back = number(value.strip()[1:])
+    return FromEnd(back) if back else None
+
+
+def time(value: Any) -> Time | None:
+    """`1700000000000` (milliseconds since 1970), `-10m` (so long ago), `2026-03-01T12:00:00Z`, `2026-03-01`; in UTC
+    where no zone is given: what runs on the driver does not know the session's. None: none of these.
+
+    Of a time between two milliseconds the later one, since records are asked for that are not older.
+    """
+    if type(value) is int:
+        return value if 0 <= value < 2**63 else None
+    if not isinstance(value, str):
+        return None
     text = value.strip()
-    if not (text.isascii() and text.isdigit()) or not is_timestamp(int(text)):
-        raise InvalidOption(f"Expected a single long value (ms since 1970) for {name}, got {value!r}")
-    return int(text)
+    if text.startswith("-"):
+        back_ms = with_unit(text[1:])
+        return None if back_ms is None else Ago(back_ms)
+    if text.isdigit():
+        return number(text)
+    try:
+        found = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    found = found if found.tzinfo is not None else found.replace(tzinfo=datetime.UTC)
+    milliseconds = -((_EPOCH - found) // _MILLISECOND)
+    return milliseconds if milliseconds >= 0 else None
 
 
 # --- JSON --------------------------------------------------------------------------------------------------------
@@ -99,76 +143,5 @@ def json_object(name: str, value: str, expected: str) -> dict[str, Any]:
     return parsed
 
 
-def is_partition(number: Any) -> bool:
-    return type(number) is int and 0 <= number < 2**31
-
-
-def is_timestamp(number: Any) -> bool:
-    return type(number) is int and 0 <= number < 2**63
-
-
-def is_offset(number: Any) -> bool:
-    return type(number) is int and EARLIEST <= number < 2**63
-
-
-# --- Names of options --------------------------------------------------------------------------------------------
-
-
-def refuse(given: Mapping[str, str], protected: Mapping[str, str]) -> None:
-    """`protected`: options that a query must not set, with the reason or what to do instead."""
-    for name, why in protected.items():
-        if name in given:
-            raise InvalidOption(f"Option {name} is not supported: {why}")
-
-
-def unknown_options(given: Mapping[str, str], names: tuple[str, ...]) -> list[str]:
-    """A warning for each option that is not one of `names`; `kafka_settings` has those that begin with kafka."""
-    known = {name.lower() for name in names}
-    return [
-        f"option {key} is unknown and has no effect{near(key, names)}"
-        for key in given
-        if key not in known and not key.startswith("kafka.")
-    ]
-
-
-# --- Settings of the client --------------------------------------------------------------------------------------
-
-
-def bootstrap_servers(given: Mapping[str, str]) -> str:
-    """Where sources and sinks find the cluster."""
-    servers = {given[name].strip() for name in ("kafka.bootstrap.servers", "servers") if name in given}
-    if not servers or servers == {""}:
-        raise InvalidOption(
-            "Option 'kafka.bootstrap.servers' (or 'servers') must be specified: the host:port of one or more brokers"
-        )
-    if len(servers) > 1:
-        raise InvalidOption("'servers' and 'kafka.bootstrap.servers' differ; give one of them")
-    return servers.pop()
-
-
-def kafka_settings(
-    given: Mapping[str, str], names: Iterable[str], client_settings: tuple[str, ...] = CLIENT_SETTINGS
-) -> tuple[dict[str, str], list[str]]:
-    """`kafka.*` options for our client, and a warning for each that is not one of `client_settings`. `names`: the
-    options that the caller reads itself. Raises InvalidOption."""
-    settings: dict[str, str] = {}
-    warnings: list[str] = []
-    known = {name.lower() for name in names}
-    for key, value in given.items():
-        if not key.startswith("kafka.") or key in known:
-            continue
-        name = key.removeprefix("kafka.")
-        if name in client_settings:
-            settings[name.replace(".", "_")] = value
-        elif name == "security.protocol" and value.strip().upper() != "PLAINTEXT":
-            raise InvalidOption(f"kafka.security.protocol {value!r} is not supported; only PLAINTEXT is")
-        elif name not in ("security.protocol", "isolation.level"):
-            warnings.append(f"option {key} has no effect: no such client setting{near(name, client_settings)}")
-    return settings, warnings
-
-
-def near(name: str, known: tuple[str, ...]) -> str:
-    """Words that name the nearest known option; empty where none is near."""
-    by_lower = {each.lower(): each for each in known}
-    found = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    return f"; did you mean {by_lower[found[0]]}?" if found else ""
+def is_partition(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**31

@@ -6,6 +6,7 @@ on unchecked: `arrow_schema` is the one place that fixes it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.records import InvalidBatch
-from strandline.protocol.records.columnar import I64, RecordColumns, Spans, header_columns
+from strandline.protocol.records.columnar import I64, Depth, RecordColumns, Spans, header_columns
 
 ROWS_PER_BATCH = 10_000
 """100 rows per batch are 3 to 4 times slower, more than 10,000 no faster (measured with 140-byte rows)."""
@@ -30,29 +31,41 @@ _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _MAX_MS = (2**63 - 1) // 1000
 
+_TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": _TIMESTAMP,
+    "timestampType": pa.int32(),
+    "headers": _HEADERS,
+}
 
-def arrow_schema(*, include_headers: bool) -> pa.Schema:
-    """The Arrow form of `fixed_schema`."""
-    fields = [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", _TIMESTAMP),
-        ("timestampType", pa.int32()),
-    ]
-    return pa.schema([*fields, ("headers", _HEADERS)] if include_headers else fields)
+_DEPTHS = {"key": Depth.KEYS, "value": Depth.VALUES, "headers": Depth.HEADERS}
+"""How far records must be read for a column; the others stand in front of these or are the same for all rows."""
+
+
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """The Arrow form of `schema_of`."""
+    return pa.schema([(name, _TYPES[name]) for name in columns])
+
+
+def depth_of(columns: Sequence[str]) -> Depth:
+    """How far records must be read for these columns."""
+    return max(_DEPTHS.get(name, Depth.OFFSETS) for name in columns)
 
 
 class RowBuffer:
     """Collects records of one partition until they are worth an Arrow batch."""
 
-    def __init__(self, topic: str, partition: int, *, include_headers: bool) -> None:
+    def __init__(self, topic: str, partition: int, columns: Sequence[str]) -> None:
         self._topic = topic
         self._partition = partition
-        self._include_headers = include_headers
-        self._schema = arrow_schema(include_headers=include_headers)
+        self._columns = columns
+        self._schema = arrow_schema(columns)
+        self.depth = depth_of(columns)
+        """How far records must be read."""
         self._pieces: list[pa.RecordBatch] = []
         self._rows = 0
         self._bytes = 0
@@ -64,24 +77,32 @@ class RowBuffer:
     def is_worth_a_batch(self) -> bool:
         return self._rows >= WORTH_ROWS or self._bytes >= WORTH_BYTES
 
-    def add(self, columns: RecordColumns, size_bytes: int) -> None:
-        """Copies the records out of their buffer. `size_bytes`: how large they are, roughly. InvalidBatch: headers are
-        damaged."""
-        rows = len(columns.offsets)
-        arrays: list[Any] = [
-            binary_column(columns.buffer, columns.keys),
-            binary_column(columns.buffer, columns.values),
-            pa.repeat(pa.scalar(self._topic, pa.string()), rows),
-            pa.repeat(pa.scalar(self._partition, pa.int32()), rows),
-            pa.array(columns.offsets),
-            timestamps(columns.timestamps_ms),
-            pa.array(columns.timestamp_types.astype(np.int32)),
-        ]
-        if self._include_headers:
-            arrays.append(header_column(columns))
+    def add(self, records: RecordColumns, size_bytes: int) -> None:
+        """Copies what is wanted of the records out of their buffer. `size_bytes`: how large they are, roughly.
+        InvalidBatch: headers are damaged."""
+        arrays = [self._array(name, records) for name in self._columns]
         self._pieces.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-        self._rows += rows
+        self._rows += len(records.offsets)
         self._bytes += size_bytes
+
+    def _array(self, name: str, records: RecordColumns) -> Any:
+        match name:
+            case "key":
+                return binary_column(records.buffer, records.keys)
+            case "value":
+                return binary_column(records.buffer, records.values)
+            case "topic":
+                return pa.repeat(pa.scalar(self._topic, pa.string()), len(records.offsets))
+            case "partition":
+                return pa.repeat(pa.scalar(self._partition, pa.int32()), len(records.offsets))
+            case "offset":
+                return pa.array(records.offsets)
+            case "timestamp":
+                return timestamps(records.timestamps_ms)
+            case "timestampType":
+                return pa.array(records.timestamp_types.astype(np.int32))
+            case _:
+                return header_column(records)
 
     def take(self) -> pa.RecordBatch:
         """Everything collected, as one batch; the buffer is empty afterwards."""

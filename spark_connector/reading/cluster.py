@@ -73,8 +73,17 @@ class ClusterClient:
             return NO_TOPIC_ID
         return found
 
+    def leaders(self, topic: str) -> dict[int, int]:
+        """Tasks are only placed by it: what cannot be told does no harm."""
+        try:
+            return dict(self._consumer.leaders_for_topic(topic, timeout_ms=UNKNOWN_AFTER_MS))
+        except ClientError:
+            return {}
+
     def held(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Held]:
         """The log starts are asked for first: they only grow, so no partition seems to begin behind its end."""
+        if not partitions:
+            return {}
         earliest = self._consumer.beginning_offsets(partitions)
         latest = self._consumer.end_offsets(partitions)
         return {each: Held(earliest[each], max(earliest[each], latest[each])) for each in partitions}

@@ -1,14 +1,13 @@
-"""From options and what a topic holds to the ranges that tasks read. Pure.
+"""From options and what a topic holds to the ranges that are read; tasks.py cuts them. Pure.
 
 A range is half-open, `[start, end)`; `end` is never above the high watermark that was asked for once, so all tasks of
-a query see the same snapshot. Splitting follows Spark's KafkaOffsetRangeCalculator, on resolved offsets.
+a query see the same snapshot.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.spark_connector.errors import (
@@ -18,16 +17,23 @@ from strandline.spark_connector.errors import (
     SourceError,
     StartAfterEnd,
     StartOffsetMismatch,
+    TimestampMismatch,
 )
 from strandline.spark_connector.options.request import (
     EARLIEST,
+    EVERY_TOPIC,
     LATEST,
+    Ago,
+    FromEnd,
     GlobalTimestamp,
     OffsetLimit,
     OffsetWord,
     SpecificOffsets,
     SpecificTimestamps,
+    Time,
 )
+
+Place = TypeVar("Place")
 
 
 class OffsetRange(NamedTuple):
@@ -53,42 +59,76 @@ class Held(NamedTuple):
     latest: int
 
 
-def asked_timestamps(limit: OffsetLimit, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The times for which offsets must be looked up; empty where the limit is not a time."""
+def asked_timestamps(
+    limit: OffsetLimit, partitions: Iterable[TopicPartition], now_ms: int
+) -> dict[TopicPartition, int]:
+    """The times for which offsets must be looked up, in ms since 1970; empty where the limit is not a time."""
     if isinstance(limit, GlobalTimestamp):
-        return dict.fromkeys(partitions, limit.timestamp_ms)
-    if isinstance(limit, SpecificTimestamps):
-        return {partition: limit.timestamps_ms[partition] for partition in partitions}
-    return {}
-
-
-def check_covers(limit: OffsetLimit, partitions: Sequence[TopicPartition], *, starting: bool) -> None:
-    """A limit in JSON must name exactly the partitions that are read. Raises Start- or EndOffsetMismatch."""
-    if isinstance(limit, SpecificOffsets):
-        named = set(limit.offsets)
+        times: dict[TopicPartition, Time] = dict.fromkeys(partitions, limit.timestamp_ms)
     elif isinstance(limit, SpecificTimestamps):
-        named = set(limit.timestamps_ms)
+        times = {partition: limit.timestamps_ms[partition] for partition in partitions}
     else:
-        return
-    if named == set(partitions):
-        return
+        return {}
+    return {
+        partition: max(0, now_ms - time.milliseconds) if isinstance(time, Ago) else time
+        for partition, time in times.items()
+    }
+
+
+def covering(limit: OffsetLimit, partitions: Sequence[TopicPartition], *, starting: bool) -> OffsetLimit:
+    """The same limit for exactly these partitions, defaults spread out.
+
+    What is in JSON must name each partition that is read, or have a default for it, and no others. Raises Start- or
+    EndOffsetMismatch, TimestampMismatch.
+    """
     side = "starting" if starting else "ending"
-    error: type[SourceError] = StartOffsetMismatch if starting else EndOffsetMismatch
-    advice = "Use -1 for latest, -2 for earliest" if isinstance(limit, SpecificOffsets) else "Give a time for each"
-    raise error(
-        f"The {side} offsets must name all partitions that are read, and no others. {advice}. "
-        f"Specified: {_listed(named)} Assigned: {_listed(partitions)}"
-    )
+    if isinstance(limit, SpecificTimestamps):
+        named = _Named(TimestampMismatch, f"{side} times", 'Give a time for each, or "default"')
+        return SpecificTimestamps(named.of_each(partitions, limit.timestamps_ms, limit.defaults))
+    if isinstance(limit, SpecificOffsets):
+        advice = 'Use -1 for latest, -2 for earliest, "default" for those that have no offset of their own'
+        named = _Named(StartOffsetMismatch if starting else EndOffsetMismatch, f"{side} offsets", advice)
+        return SpecificOffsets(named.of_each(partitions, limit.offsets, limit.defaults))
+    return limit
 
 
-def _listed(partitions: Iterable[TopicPartition], most: int = 50) -> str:
-    names = [str(partition) for partition in sorted(partitions)]
+class _Named(NamedTuple):
+    """What JSON says of partitions, and in which words it is refused."""
+
+    error: type[SourceError]
+    what: str
+    advice: str
+
+    def of_each(
+        self, partitions: Sequence[TopicPartition], named: Mapping[TopicPartition, Place], defaults: Mapping[str, Place]
+    ) -> dict[TopicPartition, Place]:
+        """The place of each partition: its own, the default of its topic, the default of all."""
+        found = dict(named)
+        for each in partitions:
+            for topic in (each.topic, EVERY_TOPIC):
+                if each not in found and topic in defaults:
+                    found[each] = defaults[topic]
+        others = set(defaults) - {each.topic for each in partitions} - {EVERY_TOPIC}
+        if set(found) != set(partitions) or others:
+            specified = [*map(str, sorted(named)), *(f"default of {topic or 'all'}" for topic in sorted(defaults))]
+            raise self.error(
+                f"The {self.what} must name all partitions that are read, and no others. {self.advice}. "
+                f"Specified: {_listed(specified)} Assigned: {_listed(map(str, sorted(partitions)))}"
+            )
+        return found
+
+
+def _listed(texts: Iterable[str], most: int = 50) -> str:
+    names = list(texts)
     more = f", and {len(names) - most} more" if len(names) > most else ""
     return f"[{', '.join(names[:most])}{more}]"
 
 
 class Resolver(NamedTuple):
-    """Makes the range of each partition; `warn` is told of data loss that the user allowed."""
+    """Makes the range of each partition, by limits that cover them; `warn` is told of data loss that the user allowed.
+
+    What times became was asked for after `held`: records that came in between are not part of the read.
+    """
 
     held: Mapping[TopicPartition, Held]
     at_start_time: Mapping[TopicPartition, int | None]
@@ -96,6 +136,8 @@ class Resolver(NamedTuple):
     late_start_is_latest: bool
     fail_on_data_loss: bool
     warn: Callable[[str], None]
+    now_ms: int
+    """What times ago are counted from."""
 
     def ranges(self, starting: OffsetLimit, ending: OffsetLimit) -> list[OffsetRange]:
         """One range per partition that has any offset to read, in order.
@@ -121,9 +163,9 @@ class Resolver(NamedTuple):
             return self._offset(partition, limit)
         found = self.at_start_time[partition]
         if found is not None:
-            return found
+            return min(found, self.held[partition].latest)
         if not self.late_start_is_latest:
-            timestamp = asked_timestamps(limit, [partition])[partition]
+            timestamp = asked_timestamps(limit, [partition], self.now_ms)[partition]
             raise NoOffsetForTimestamp(
                 f"No record of {partition} has a timestamp of {timestamp} or later. Use an earlier time, or set "
                 "startingOffsetsByTimestampStrategy to latest to read nothing of such partitions"
@@ -133,13 +175,15 @@ class Resolver(NamedTuple):
     def _end(self, partition: TopicPartition, limit: OffsetLimit) -> int:
         if not isinstance(limit, GlobalTimestamp | SpecificTimestamps):
             return self._offset(partition, limit)
-        found = self.at_end_time[partition]
-        return self.held[partition].latest if found is None else found
+        found, latest = self.at_end_time[partition], self.held[partition].latest
+        return latest if found is None else min(found, latest)
 
     def _offset(self, partition: TopicPartition, limit: OffsetLimit) -> int:
         assert isinstance(limit, OffsetWord | SpecificOffsets)
         offset = limit.offset if isinstance(limit, OffsetWord) else limit.offsets[partition]
         held = self.held[partition]
+        if isinstance(offset, FromEnd):
+            return max(held.earliest, held.latest - offset.offsets)
         return {EARLIEST: held.earliest, LATEST: held.latest}.get(offset, offset)
 
     def _within_log(self, partition: TopicPartition, start: int, end: int) -> tuple[int, int]:
@@ -156,42 +200,3 @@ class Resolver(NamedTuple):
         clipped_start, clipped_end = max(start, held.earliest), min(end, held.latest)
         self.warn(f"{text}; reading [{clipped_start}, {max(clipped_start, clipped_end)})")
         return clipped_start, max(clipped_start, clipped_end)
-
-
-def split(
-    ranges: Sequence[OffsetRange], *, min_partitions: int | None, max_records_per_partition: int | None
-) -> list[OffsetRange]:
-    """Cut ranges so that none is longer than the maximum and that there are about `min_partitions` of them, in
-    proportion to their size; a small range is never cut to make up for a large one."""
-    whole = [each for each in ranges if each.size > 0]
-    divided = whole
-    if max_records_per_partition is not None:
-        divided = [part for each in whole for part in _cut(each, math.ceil(each.size / max_records_per_partition))]
-    if min_partitions is None or len(divided) >= min_partitions:
-        return divided
-    total = sum(each.size for each in divided)
-    small = {each for each in divided if _share(each.size, total, min_partitions) == 1}
-    large_total = total - sum(each.size for each in small)
-    large_partitions = max(min_partitions - len(small), 1)
-    result: list[OffsetRange] = []
-    for each in divided:
-        parts = 1 if each in small else _share(each.size, large_total, large_partitions)
-        result += _cut(each, parts)
-    return result
-
-
-def _share(size: int, total: int, partitions: int) -> int:
-    """How many of `partitions` a range gets: rounded half up, as in Spark, and at least one."""
-    return max(math.floor(size / total * partitions + 0.5), 1)
-
-
-def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
-    """`parts` ranges of nearly the same size; fewer where there are fewer offsets."""
-    result = []
-    start = whole.start
-    for left in range(parts, 0, -1):
-        end = start + (whole.end - start) // left
-        if end > start:
-            result.append(whole._replace(start=start, end=end))
-        start = end
-    return result

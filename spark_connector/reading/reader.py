@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Protocol
 
 import pyarrow as pa
@@ -18,18 +18,20 @@ import pyarrow as pa
 from strandline.protocol.records import InvalidBatch, scan
 from strandline.protocol.records.columnar import BatchDecoder
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
+from strandline.runtime.client_environment import production_client_environment
 from strandline.spark_connector.errors import CorruptRecords, DataLoss, OffsetGone, ReadTimeout, UnknownTopic
 from strandline.spark_connector.options.request import Assign, SourceOptions, Subscribe, Subscription
 from strandline.spark_connector.reading.arrow import BYTES_PER_BATCH, ROWS_PER_BATCH, RowBuffer
+from strandline.spark_connector.reading.network_timeout import poll_timeout_ms
 from strandline.spark_connector.reading.planning import (
     Held,
     OffsetRange,
     Resolver,
     asked_timestamps,
-    check_covers,
-    split,
+    covering,
 )
 from strandline.spark_connector.reading.pushdown import EVERYTHING, Narrowing
+from strandline.spark_connector.reading.tasks import tasks
 
 Warn = Callable[[str], None]
 
@@ -49,6 +51,9 @@ class Cluster(Protocol):
     def topic_id(self, topic: str) -> TopicId:
         """Of the topic that has this name now, as far as the cluster told; NO_TOPIC_ID where it did not."""
 
+    def leaders(self, topic: str) -> Mapping[int, int]:
+        """Partition → the broker that leads it, as far as the cluster told."""
+
     def held(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Held]:
         """Log start and high watermark of each."""
 
@@ -67,23 +72,25 @@ def plan_ranges(options: SourceOptions, warn: Warn, narrowing: Narrowing = EVERY
     """`plan` over the cluster that the options name."""
     from strandline.spark_connector.reading.cluster import ClusterClient
 
+    now_ms = production_client_environment().wall_clock.now_ms()
     with ClusterClient(options) as cluster:
-        return plan(options, cluster, warn, narrowing)
+        return plan(options, cluster, warn, now_ms, narrowing)
 
 
-def plan(options: SourceOptions, cluster: Cluster, warn: Warn, narrowing: Narrowing = EVERYTHING) -> list[OffsetRange]:
-    """What each task reads. Raises the errors of planning.py and UnknownTopic."""
+def plan(
+    options: SourceOptions, cluster: Cluster, warn: Warn, now_ms: int, narrowing: Narrowing = EVERYTHING
+) -> list[OffsetRange]:
+    """What each task reads. `now_ms`: what times ago are counted from. Raises the errors of planning.py and
+    UnknownTopic."""
     partitions = wanted_partitions(options.subscription, cluster)
-    check_covers(options.starting, partitions, starting=True)
-    check_covers(options.ending, partitions, starting=False)
+    starting = covering(options.starting, partitions, starting=True)
+    ending = covering(options.ending, partitions, starting=False)
     if not partitions:
         return []
     # Before their offsets: those of a topic that is created anew in between must not pass for the old one's.
     topic_ids = {topic: cluster.topic_id(topic) for topic in sorted({each.topic for each in partitions})}
-    start_times, end_times = (
-        asked_timestamps(options.starting, partitions),
-        asked_timestamps(options.ending, partitions),
-    )
+    start_times = asked_timestamps(starting, partitions, now_ms)
+    end_times = asked_timestamps(ending, partitions, now_ms)
     resolver = Resolver(
         held=cluster.held(partitions),
         at_start_time=cluster.offsets_at(start_times) if start_times else {},
@@ -91,13 +98,24 @@ def plan(options: SourceOptions, cluster: Cluster, warn: Warn, narrowing: Narrow
         late_start_is_latest=options.late_start_is_latest,
         fail_on_data_loss=options.fail_on_data_loss,
         warn=warn,
+        now_ms=now_ms,
     )
-    ranges = narrowed(resolver.ranges(options.starting, options.ending), narrowing, cluster)
-    return split(
+    ranges = narrowed(resolver.ranges(starting, ending), narrowing, cluster)
+    return tasks(
         [each._replace(topic_id=topic_ids[each.topic]) for each in ranges],
+        leaders_of(ranges, cluster),
         min_partitions=options.min_partitions,
         max_records_per_partition=options.max_records_per_partition,
     )
+
+
+def leaders_of(ranges: Iterable[OffsetRange], cluster: Cluster) -> dict[TopicPartition, int]:
+    """Who leads the partitions of these ranges, as far as the cluster tells."""
+    return {
+        TopicPartition(topic, number): leader
+        for topic in sorted({each.topic for each in ranges})
+        for number, leader in cluster.leaders(topic).items()
+    }
 
 
 def narrowed(ranges: list[OffsetRange], narrowing: Narrowing, cluster: Cluster) -> list[OffsetRange]:
@@ -154,12 +172,13 @@ def read_range(options: SourceOptions, wanted: OffsetRange, warn: Warn) -> Itera
 def read(options: SourceOptions, wanted: OffsetRange, cluster: Cluster, warn: Warn) -> Iterator[pa.RecordBatch]:
     """The records of one range, in order. Raises DataLoss, ReadTimeout, CorruptRecords."""
     partition = TopicPartition(wanted.topic, wanted.partition)
-    rows = RowBuffer(*partition, include_headers=options.include_headers)
+    rows = RowBuffer(*partition, options.columns)
+    timeout_ms = poll_timeout_ms(options)
     position = wanted.start
     losses = 0
     while position < wanted.end:
         try:
-            fetched = cluster.fetch(partition, position, options.poll_timeout_ms)
+            fetched = cluster.fetch(partition, position, timeout_ms)
         except OffsetGone:
             if _is_another_topic(wanted, cluster):
                 _refuse_another_topic(options, wanted, position, warn)
@@ -178,7 +197,7 @@ def read(options: SourceOptions, wanted: OffsetRange, cluster: Cluster, warn: Wa
             raise CorruptRecords(str(error)) from error
         if position == before:
             raise ReadTimeout(
-                f"Nothing of {partition} from offset {position} came within {options.poll_timeout_ms} ms, though "
+                f"Nothing of {partition} from offset {position} came within {timeout_ms} ms, though "
                 f"everything below {wanted.end} was committed; check that the partition has a leader "
                 f"('strandline topics --describe --topic {wanted.topic}'), or raise kafkaConsumer.pollTimeoutMs"
             )
@@ -213,7 +232,7 @@ def _add(rows: RowBuffer, decoder: BatchDecoder, start: int, end: int) -> None:
     if not decoder.records_count:
         return
     size_bytes = decoder.size_bytes
-    columns = decoder.take()
+    columns = decoder.take(rows.depth)
     wanted = (columns.offsets >= start) & (columns.offsets < end)
     if not wanted.all():
         columns = columns.rows(wanted)

@@ -6,18 +6,24 @@ of these errors are those of Spark's Kafka source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.spark_connector.errors import (
     AddedPartitionNotFromZero,
     DataLoss,
+    EndBehindLatest,
+    EndBehindRun,
+    InitialOffsetNotFound,
+    LostInRun,
     PartitionOffsetChanged,
     PartitionsDeleted,
 )
 from strandline.spark_connector.reading.planning import Held, OffsetRange
 from strandline.spark_connector.streaming.offsets import StreamOffset
+
+RESTART = "if its brokers are only late to tell of it, restart the query"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +51,13 @@ class Losses:
         self.warn(text)
 
 
-def begin(start: StreamOffset, seen: Seen, losses: Losses) -> dict[TopicPartition, int]:
+def begin(
+    start: StreamOffset, seen: Seen, losses: Losses, target: StreamOffset | None = None
+) -> dict[TopicPartition, int]:
     """Where the next batch begins in each partition: where the last one ended, in new partitions at the beginning.
+    `target`: what a run with Trigger.AvailableNow is to read.
 
-    Raises PartitionsDeleted, PartitionOffsetChanged, AddedPartitionNotFromZero.
+    Raises PartitionsDeleted, LostInRun, PartitionOffsetChanged, AddedPartitionNotFromZero.
     """
     anew = {topic for topic, each in seen.topic_ids.items() if not start.is_same_topic(topic, each)}
     for topic in sorted(anew):
@@ -57,10 +66,17 @@ def begin(start: StreamOffset, seen: Seen, losses: Losses) -> dict[TopicPartitio
             f"Topic {topic!r} was deleted and created anew since the last batch: what was left of the old one is gone, "
             "and the new one is read from its beginning",
         )
-    missing = sorted(set(start.positions) - set(seen.held))
+    in_run = set(target.positions) if target is not None else set()
+    lost = in_run - set(seen.held)
+    if lost:
+        losses.tell(
+            LostInRun, f"Partitions {_names(lost)} were there when this run began and do not exist any more: {RESTART}"
+        )
+    missing = set(start.positions) - set(seen.held) - in_run
     if missing:
-        names = ", ".join(map(str, missing[:20])) + (", …" if len(missing) > 20 else "")
-        losses.tell(PartitionsDeleted, f"Partitions {names} were read by this query and do not exist any more")
+        losses.tell(
+            PartitionsDeleted, f"Partitions {_names(missing)} were read by this query and do not exist any more"
+        )
     result = {}
     for partition, held in sorted(seen.held.items()):
         position = None if partition.topic in anew else start.positions.get(partition)
@@ -77,6 +93,12 @@ def begin(start: StreamOffset, seen: Seen, losses: Losses) -> dict[TopicPartitio
     return result
 
 
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    """The first of them, in words."""
+    names = sorted(partitions)
+    return ", ".join(map(str, names[:20])) + (", …" if len(names) > 20 else "")
+
+
 def _first_of(partition: TopicPartition, held: Held, losses: Losses) -> int:
     """A partition that the stream has not met before is read from its first record on."""
     if held.earliest > 0:
@@ -87,16 +109,18 @@ def _first_of(partition: TopicPartition, held: Held, losses: Losses) -> int:
     return held.earliest
 
 
-def ranges(start: StreamOffset, end: StreamOffset, seen: Seen, losses: Losses) -> list[OffsetRange]:
+def ranges(
+    start: StreamOffset, end: StreamOffset, seen: Seen, losses: Losses, target: StreamOffset | None = None
+) -> list[OffsetRange]:
     """What the batch from `start` to `end` reads: the same whenever it is asked for, also after a restart, as far as
-    the cluster still holds it. Raises DataLoss where it does not."""
+    the cluster still holds it. `target` as above. Raises DataLoss where it does not."""
     result = []
     for partition, end_offset in sorted(end.positions.items()):
         topic_id = end.topic_ids.get(partition.topic, NO_TOPIC_ID)
         held = seen.held.get(partition)
         if held is None or not end.is_same_topic(partition.topic, seen.topic_ids.get(partition.topic, NO_TOPIC_ID)):
             if start.positions.get(partition) != end_offset:
-                losses.tell(PartitionsDeleted, f"{partition} was deleted before offsets up to {end_offset} were read")
+                losses.tell(*_deleted(partition, start, end_offset, held, target))
             continue
         position = start.positions.get(partition) if start.is_same_topic(partition.topic, topic_id) else None
         first = _first_of(partition, held, losses) if position is None else position
@@ -105,10 +129,29 @@ def ranges(start: StreamOffset, end: StreamOffset, seen: Seen, losses: Losses) -
         clipped = max(first, held.earliest), min(end_offset, held.latest)
         if clipped != (first, end_offset):
             losses.tell(
-                DataLoss,
+                _kind_of_cut(partition, end_offset, held, target),
                 f"Offsets [{first}, {end_offset}) of {partition} were to be read, but the partition holds "
                 f"[{held.earliest}, {held.latest}) now",
             )
         if clipped[0] < clipped[1]:
             result.append(OffsetRange(*partition, *clipped, topic_id))
     return result
+
+
+def _deleted(
+    partition: TopicPartition, start: StreamOffset, end_offset: int, held: Held | None, target: StreamOffset | None
+) -> tuple[type[DataLoss], str]:
+    """The error and its text for a partition that is gone with what a batch was to read."""
+    text = f"{partition} was deleted before offsets up to {end_offset} were read"
+    if held is None and target is not None and partition in target.positions:
+        return LostInRun, f"{text}, though it was there when this run began: {RESTART}"
+    if held is None and partition not in start.positions:
+        return InitialOffsetNotFound, f"{text}, and it was new to this query"
+    return PartitionsDeleted, text
+
+
+def _kind_of_cut(partition: TopicPartition, end_offset: int, held: Held, target: StreamOffset | None) -> type[DataLoss]:
+    """Of a range that is not all there: what it lost at its end, and since when, or anything at its start."""
+    if target is None or end_offset <= held.latest:
+        return DataLoss
+    return EndBehindLatest if end_offset <= target.positions.get(partition, 0) else EndBehindRun

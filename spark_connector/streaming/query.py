@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+from strandline.client.errors import ClientError
 from strandline.protocol.records import InvalidBatch, scan
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.spark_connector.errors import InvalidOption, OffsetGone, SourceError, StartOffsetReset
-from strandline.spark_connector.options.request import (
-    SpecificOffsets,
-)
+from strandline.spark_connector.options.request import SpecificOffsets
 from strandline.spark_connector.options.stream_options import StreamOptions
-from strandline.spark_connector.reading.planning import OffsetRange, Resolver, asked_timestamps, check_covers, split
-from strandline.spark_connector.reading.reader import Cluster, Warn, wanted_partitions
+from strandline.spark_connector.reading.network_timeout import poll_timeout_ms
+from strandline.spark_connector.reading.planning import OffsetRange, Resolver, asked_timestamps, covering
+from strandline.spark_connector.reading.reader import Cluster, Warn, leaders_of, wanted_partitions
+from strandline.spark_connector.reading.tasks import tasks
 from strandline.spark_connector.streaming.limits import Sizes, is_worth_a_batch, taken
 from strandline.spark_connector.streaming.offsets import (
     Positions,
@@ -40,7 +41,8 @@ class Group(Protocol):
 
 
 class StreamQuery:
-    """Offsets are dictionaries as Spark keeps them. `now_ms` is asked for the delay of minOffsetsPerTrigger only."""
+    """Offsets are dictionaries as Spark keeps them. `now_ms` is asked for times ago, once, and for the delay of
+    minOffsetsPerTrigger."""
 
     def __init__(
         self, options: StreamOptions, cluster: Cluster, group: Group | None, now_ms: Callable[[], int], warn: Warn
@@ -92,9 +94,10 @@ class StreamQuery:
             self._group.commit(at.positions)
         seen = self._seen()
         self._newest = seen.whole()
-        begins = begin(at, seen, self._losses)
+        begins = begin(at, seen, self._losses, self._target)
+        self._forget_lost(seen)
         waiting: Sizes = {
-            each: max(begins[each], self._pinned(each, held.latest)) - begins[each]
+            each: max(begins[each], self._pinned(each, held.latest, seen)) - begins[each]
             for each, held in sorted(seen.held.items())
         }
         if is_limited:
@@ -125,10 +128,11 @@ class StreamQuery:
         self._batches += 1
         at = effective_start(from_json(start), upto)
         self._check_begins(at)
-        planned = ranges(at, upto, self._seen(upto), self._losses)
+        planned = ranges(at, upto, self._seen(upto), self._losses, self._target)
         source = self._options.source
-        return split(
+        return tasks(
             planned,
+            leaders_of(planned, self._cluster),
             min_partitions=source.min_partitions,
             max_records_per_partition=source.max_records_per_partition,
         )
@@ -141,14 +145,25 @@ class StreamQuery:
     # --- What the cluster holds ---
 
     def _seen(self, also: StreamOffset | None = None) -> Seen:
-        """The partitions that the options name and the cluster has; those of `also` that still exist, too."""
-        # What the query has read of one that is gone, if anything, is missed by those who compare.
-        wanted = wanted_partitions(self._options.source.subscription, self._cluster, all_must_exist=False)
-        if also is not None:
-            known = {topic: set(self._cluster.partitions(topic)) for topic in {each.topic for each in also.positions}}
-            wanted = sorted({*wanted, *(each for each in also.positions if each.partition in known[each.topic])})
+        """What the cluster holds of the partitions that the options name, and of those of `also` that still exist."""
+        wanted = self._existing(also)
         topic_ids = self._topic_ids(wanted)
-        return Seen(self._cluster.held(wanted) if wanted else {}, topic_ids)
+        try:
+            return Seen(self._cluster.held(wanted), topic_ids)
+        except ClientError:  # who is asked about a topic that was deleted a moment ago does not answer
+            left = self._existing(also)
+            if left == wanted:
+                raise
+        topic_ids = self._topic_ids(left)
+        return Seen(self._cluster.held(left), topic_ids)
+
+    def _existing(self, also: StreamOffset | None) -> list[TopicPartition]:
+        """As `_seen`. What the query has read of one that is gone, if anything, is missed by those who compare."""
+        wanted = wanted_partitions(self._options.source.subscription, self._cluster, all_must_exist=False)
+        if also is None:
+            return wanted
+        known = {topic: set(self._cluster.partitions(topic)) for topic in {each.topic for each in also.positions}}
+        return sorted({*wanted, *(each for each in also.positions if each.partition in known[each.topic])})
 
     def _topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, TopicId]:
         return {topic: self._cluster.topic_id(topic) for topic in sorted({each.topic for each in partitions})}
@@ -158,18 +173,28 @@ class StreamQuery:
             return False
         return not is_worth_a_batch(self._options.limits, waiting, self._now_ms(), self._last_batch_ms)
 
-    def _pinned(self, partition: TopicPartition, latest: int) -> int:
+    def _pinned(self, partition: TopicPartition, latest: int, seen: Seen) -> int:
+        """Where to stop; a topic that was created anew since the run began is for the next one."""
         if self._target is None:
             return latest
+        if not self._target.is_same_topic(partition.topic, seen.topic_ids[partition.topic]):
+            return 0
         return min(latest, self._target.positions.get(partition, 0))
+
+    def _forget_lost(self, seen: Seen) -> None:
+        """What is gone and was told needs not be told again."""
+        if self._target is not None:
+            left = {each: offset for each, offset in self._target.positions.items() if each in seen.held}
+            self._target = StreamOffset(left, self._target.topic_ids)
 
     # --- Where to begin ---
 
     def _resolved(self) -> StreamOffset:
         source = self._options.source
         partitions = wanted_partitions(source.subscription, self._cluster)
-        check_covers(source.starting, partitions, starting=True)
-        times = asked_timestamps(source.starting, partitions)
+        starting = covering(source.starting, partitions, starting=True)
+        now_ms = self._now_ms()
+        times = asked_timestamps(starting, partitions, now_ms)
         # Before their offsets: those of a topic that is created anew in between must not pass for the new one's.
         topic_ids = self._topic_ids(partitions)
         held = self._cluster.held(partitions)
@@ -180,11 +205,12 @@ class StreamQuery:
             late_start_is_latest=source.late_start_is_latest,
             fail_on_data_loss=source.fail_on_data_loss,
             warn=self._warn,
+            now_ms=now_ms,
         )
-        positions = {each: resolver.start(each, source.starting) for each in partitions}
+        positions = {each: resolver.start(each, starting) for each in partitions}
         for each, position in positions.items():
             nearest = max(held[each].earliest, min(position, held[each].latest))
-            if nearest != position and isinstance(source.starting, SpecificOffsets):
+            if nearest != position and isinstance(starting, SpecificOffsets):
                 self._losses.tell(
                     StartOffsetReset,
                     f"startingOffsets says {position} for {each}, which holds [{held[each].earliest}, "
@@ -223,7 +249,7 @@ class StreamQuery:
 
     def _sample(self, partition: TopicPartition, position: int) -> float:
         try:
-            fetched = self._cluster.fetch(partition, position, self._options.source.poll_timeout_ms)
+            fetched = self._cluster.fetch(partition, position, poll_timeout_ms(self._options.source))
             headers = [header for _, header in scan(fetched)]
         except (OffsetGone, InvalidBatch):
             return 1.0  # who plans or reads meets the same, and tells

@@ -7,17 +7,19 @@
 | topic | string | needed unless the option `topic` is given, which wins |
 | headers | array of structs (key string, value binary) | written with includeHeaders only |
 | partition | int | null: by the key |
-| timestamp | timestamp | milliseconds are kept; null: the time of writing |
+| timestamp | timestamp | milliseconds are kept; null: the time of writing, which exactlyOnce refuses |
 
 Other columns are not written, as in Spark's Kafka sink; so what a source gave can be written as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -29,10 +31,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from strandline.client.accumulator import Header, ToSend
 from strandline.spark_connector.errors import InvalidSinkColumn, NullTopic
 from strandline.spark_connector.options.sink_options import SinkOptions
-
-Headers = Sequence[tuple[str, bytes | None]]
 
 _TEXT = (StringType, BinaryType)
 _ACCEPTED: dict[str, tuple[tuple[type[DataType], ...], str]] = {
@@ -77,42 +78,70 @@ def _are_headers(kind: DataType) -> bool:
 
 
 class Rows(NamedTuple):
-    """One Arrow batch as columns of Python values, each as long as there are rows; None: the column is not there."""
+    """One Arrow batch, each list as long as there are rows. `topics`: one name where the option says so; `partitions`
+    None: the column is not there. Records are (key, value), or with headers and timestamps where the batch has one of
+    those columns."""
 
-    topics: list[str]
-    keys: list[bytes | None]
-    values: list[bytes | None]
+    topics: list[str] | str
     partitions: list[int | None] | None
-    timestamps_ms: list[int | None] | None
-    headers: list[Headers] | None
+    records: list[ToSend]
 
 
-def rows_of(batch: pa.RecordBatch, options: SinkOptions) -> Rows:
-    """Raises NullTopic, InvalidSinkColumn for a header without a key."""
+def rows_of(batch: pa.RecordBatch, options: SinkOptions, now_ms: int) -> Rows:
+    """`now_ms`: of rows without a timestamp. Raises NullTopic; InvalidSinkColumn for a header without a key, a negative
+    partition, and with exactlyOnce for a timestamp that is null where others are not."""
     columns = {name: batch.column(index) for index, name in enumerate(batch.schema.names)}
-    size = batch.num_rows
-    if options.topic is not None:
-        topics = [options.topic] * size
-    elif columns["topic"].null_count:
-        raise NullTopic("null topic present in the data. Use the topic option for setting a default topic.")
+    keys = _byte_strings(columns["key"]) if "key" in columns else [None] * batch.num_rows
+    values = _byte_strings(columns["value"])
+    has_headers = options.include_headers and "headers" in columns
+    records: list[ToSend]
+    if has_headers or "timestamp" in columns:
+        headers = _headers(columns["headers"]) if has_headers else repeat(())
+        timestamps = _timestamps(columns["timestamp"], options, now_ms) if "timestamp" in columns else repeat(now_ms)
+        records = list(zip(keys, values, headers, timestamps, strict=False))
     else:
-        topics = columns["topic"].to_pylist()
-    timestamps: list[int | None] | None = None
-    if "timestamp" in columns:
-        timestamps = columns["timestamp"].cast(pa.timestamp("us"), safe=False).cast(pa.int64()).to_pylist()
-        timestamps = [None if each is None else each // 1000 for each in timestamps]
+        records = list(zip(keys, values, strict=True))
     return Rows(
-        topics,
-        columns["key"].cast(pa.binary()).to_pylist() if "key" in columns else [None] * size,
-        columns["value"].cast(pa.binary()).to_pylist(),
-        columns["partition"].to_pylist() if "partition" in columns else None,
-        timestamps,
-        _headers(columns["headers"]) if options.include_headers and "headers" in columns else None,
+        _topics(columns, options), _partitions(columns["partition"]) if "partition" in columns else None, records
     )
 
 
-def _headers(column: pa.Array) -> list[Headers]:
-    found: list[Headers] = []
+def _byte_strings(column: pa.Array) -> list[bytes | None]:
+    """By way of numpy, which takes a quarter of the time of `to_pylist`."""
+    found: list[bytes | None] = column.cast(pa.binary()).to_numpy(zero_copy_only=False).tolist()
+    return found
+
+
+def _topics(columns: Mapping[str, pa.Array], options: SinkOptions) -> list[str] | str:
+    if options.topic is not None:
+        return options.topic
+    if columns["topic"].null_count:
+        raise NullTopic("null topic present in the data. Use the topic option for setting a default topic.")
+    topics: list[str] = columns["topic"].to_pylist()
+    return topics
+
+
+def _partitions(column: pa.Array) -> list[int | None]:
+    partitions: list[int | None] = column.to_pylist()
+    lowest = pc.min(column).as_py()
+    if lowest is not None and lowest < 0:
+        raise InvalidSinkColumn(f"partition {lowest} is negative; null leaves the choice to the key")
+    return partitions
+
+
+def _timestamps(column: pa.Array, options: SinkOptions, now_ms: int) -> list[int]:
+    if column.null_count and options.is_exactly_once:
+        raise InvalidSinkColumn(
+            "null timestamp present in the data: a row that is written at another time the second time cannot be told "
+            "from a new one. Fill it (coalesce(timestamp, …)), leave the column out, or set exactlyOnce to false"
+        )
+    microseconds = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).fill_null(now_ms * 1000)
+    found: list[int] = (microseconds.to_numpy() // 1000).tolist()
+    return found
+
+
+def _headers(column: pa.Array) -> list[Sequence[Header]]:
+    found: list[Sequence[Header]] = []
     for each in column.to_pylist():
         pairs = [(header and header["key"], header and header["value"]) for header in each or ()]
         if any(key is None for key, _ in pairs):

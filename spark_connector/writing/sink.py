@@ -1,17 +1,28 @@
-"""What Spark sees of the sink: a writer for batches and one for streams, which write the same way."""
+"""What Spark sees of the sink: a writer for batches and one for streams, which write the same way.
+
+Tasks write; there is nothing to commit, since rows stand in the topic as soon as their task has written them. What is
+left to the driver is to notice that a write which an earlier run began was divided into tasks otherwise then: a row
+that has moved from one task to another is looked for by neither.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from strandline.runtime.client_environment import production_client_environment
+from strandline.spark_connector.errors import RowsChanged, WriteFailed
 from strandline.spark_connector.options.sink_options import SinkOptions
+from strandline.spark_connector.writing.identity import TaskIdentity
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from strandline.spark_connector.writing.task import TaskReport
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -20,41 +31,75 @@ except ImportError:  # before Spark 4.1
 
 CAN_WRITE_STREAMS = DataSourceStreamArrowWriter is not object
 
-
-@dataclass
-class Written(WriterCommitMessage):  # type: ignore[misc]  # pyspark has no types
-    """What one task says when everything is acknowledged."""
-
-    rows: int
+QUERY_ID, BATCH_ID, RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
+"""Properties that Spark hands to the tasks of a stream. The first is kept in the checkpoint, the last changes with
+every start of the query."""
 
 
 class StrandlineWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark has no types
-    """One batch. There is nothing to commit: rows are in the topic as soon as their task has written them."""
+    """One batch."""
 
     def __init__(self, options: SinkOptions) -> None:
+        """On the driver; all tasks get copies."""
         self.options = options
+        self.run = f"{production_client_environment().random.getrandbits(128):032x}"
+        self.scope = f"write.{options.write_id or self.run}"
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
-        return _written(iterator, self.options)
+        return _written(iterator, self.options, self.scope, self.options.write_version, self.run)
+
+    def commit(self, messages: Sequence[Any]) -> None:
+        check_division(messages, self.options)
 
 
 class StrandlineStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # pyspark has no types
-    """One micro-batch of a stream."""
+    """The micro-batches of a stream."""
 
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
-        return _written(iterator, self.options)
+        context = TaskContext.get()
+        query, batch, run = (context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID, RUN_ID))
+        if self.options.is_exactly_once and (query is None or batch is None):
+            raise WriteFailed(
+                "Spark does not tell which query and batch this task belongs to, so a repeated row cannot be told from "
+                "a new one; set exactlyOnce to false"
+            )
+        return _written(iterator, self.options, f"query.{query}", int(batch or 0), run or "")
 
-    def commit(self, messages: list[Any], batchId: int) -> None:
-        """Nothing is left to do."""
+    def commit(self, messages: Sequence[Any], batchId: int) -> None:
+        check_division(messages, self.options)
 
-    def abort(self, messages: list[Any], batchId: int) -> None:
-        """What was written stays: a log takes nothing back."""
+    def abort(self, messages: Sequence[Any], batchId: int) -> None:
+        """What was written stays: a log takes nothing back, and the next attempt finds it there."""
 
 
-def _written(iterator: Iterator[pyarrow.RecordBatch], options: SinkOptions) -> Written:
-    from strandline.spark_connector.writing.task import write_rows
+def _written(
+    iterator: Iterator[pyarrow.RecordBatch], options: SinkOptions, scope: str, version: int, run: str
+) -> TaskReport:
+    from strandline.spark_connector.writing.task import write_again, write_once
 
-    return Written(write_rows(iterator, options))
+    if not options.is_exactly_once:
+        return write_again(iterator, options)
+    return write_once(iterator, options, TaskIdentity(scope, version, TaskContext.get().partitionId()), run)
+
+
+def check_division(reports: Sequence[TaskReport], options: SinkOptions) -> None:
+    """Raises RowsChanged where an earlier run has written rows in a task that has none of that topic now."""
+    repeated = [each for each in reports if each.is_repeated]
+    if not repeated:
+        return
+    from strandline.spark_connector.writing.cluster import SinkClusterClient
+
+    topics_of = {each.identity.task: each.topics for each in reports if each.identity is not None}
+    assert repeated[0].identity is not None, "who finds a write repeated has one"
+    with closing(SinkClusterClient(options, repeated[0].identity, has_timestamps=False)) as cluster:
+        for topic in sorted({topic for each in repeated for topic in each.topics}):
+            for task in sorted(cluster.tasks_that_wrote(topic)):
+                if topic not in topics_of.get(task, ()):
+                    raise RowsChanged(
+                        f"task {task} of an earlier run wrote rows to {topic!r} and has none of it now, so the rows "
+                        "are divided otherwise, and some may stand twice. What was written stays; go on with another "
+                        "checkpoint, or set exactlyOnce to false"
+                    )

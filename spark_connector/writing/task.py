@@ -1,87 +1,98 @@
-"""What one task writes: Arrow batches in, acknowledged records out.
+"""What one task writes: Arrow batches in, acknowledged records out. Nothing counts as written before all replicas in
+sync have it.
 
-Nothing counts as written before all replicas in sync have it. Two Arrow batches may be on their way at a time, so
-memory stays bounded and the network is busy while the next one is decoded.
-
-At least once: the producer of a task is idempotent, so its own retries double nothing, but a task that Spark repeats
-writes its rows again.
+By default each row is written once, however often the task is tried (`once`). With exactlyOnce=false a task that is
+tried again writes all its rows again, as Spark's Kafka sink does it.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
 
 from strandline import Producer
 from strandline.client.errors import ClientError, FlushTimedOut
-from strandline.spark_connector.errors import InvalidSinkColumn, WriteFailed
+from strandline.client.sync_producer import SendManyFuture
+from strandline.runtime.client_environment import production_client_environment
+from strandline.spark_connector.errors import WriteFailed
 from strandline.spark_connector.options.sink_options import SinkOptions
-from strandline.spark_connector.writing.columns import Rows, rows_of
+from strandline.spark_connector.writing.cluster import PRODUCER_DEFAULTS, SinkClusterClient
+from strandline.spark_connector.writing.columns import rows_of
+from strandline.spark_connector.writing.identity import TaskIdentity
+from strandline.spark_connector.writing.once import CHUNKS_UNDER_WAY, OnceWriter
+from strandline.spark_connector.writing.placing import placed, unplaced
 
-BATCHES_UNDER_WAY = 2
-DEFAULTS = {"client_id": "strandline-spark", "batch_size": "131072", "linger_ms": "5"}
-"""A task writes as much as it can: larger batches than a program's are worth their wait."""
+
+@dataclass
+class TaskReport(WriterCommitMessage):  # type: ignore[misc]  # pyspark has no types
+    """What one task says when everything is acknowledged. `found_rows`: of all rows, those that an earlier attempt had
+    written. `is_repeated`: an earlier run of the query had begun to write to one of `topics`. `identity` None: the rows
+    were written whatever stood there."""
+
+    rows: int
+    identity: TaskIdentity | None = None
+    found_rows: int = 0
+    topics: tuple[str, ...] = ()
+    is_repeated: bool = False
 
 
-def write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> int:
-    """How many rows were written. Raises WriteFailed, NullTopic, InvalidSinkColumn."""
-    written = 0
-    settings: dict[str, Any] = {**DEFAULTS, **options.producer_settings}
-    under_way: deque[list[Any]] = deque()
+def write_once(batches: Iterable[pa.RecordBatch], options: SinkOptions, identity: TaskIdentity, run: str) -> TaskReport:
+    """Raises WriteFailed, NullTopic, InvalidSinkColumn, SupersededWrite, RowsChanged, WrittenRowsGone."""
+    clock = production_client_environment().wall_clock
+    rows_count = 0
+    source = iter(batches)
+    first = next(source, None)
+    if first is None:
+        return TaskReport(0, identity)
+    has_timestamps = "timestamp" in first.schema.names
+    try:
+        with closing(SinkClusterClient(options, identity, has_timestamps=has_timestamps)) as cluster:
+            writer = OnceWriter(cluster, identity, run, has_timestamps=has_timestamps)
+            for batch in chain([first], source):
+                rows = rows_of(batch, options, clock.now_ms())
+                writer.write(placed(rows, writer.partitions_count))
+                rows_count += batch.num_rows
+            writer.finish()
+    except ClientError as error:
+        raise _failure(error) from error
+    return TaskReport(rows_count, identity, writer.found_rows, tuple(writer.topics), writer.is_repeated)
+
+
+def write_again(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> TaskReport:
+    """Whatever was written before. Raises WriteFailed, NullTopic, InvalidSinkColumn."""
+    clock = production_client_environment().wall_clock
+    rows_count = 0
+    settings: dict[str, Any] = {**PRODUCER_DEFAULTS, **options.producer_settings}
+    under_way: deque[list[SendManyFuture]] = deque()
     producer = Producer(options.bootstrap_servers, acks="all", **settings)
     try:
         for batch in batches:
-            under_way.append(_send(producer, rows_of(batch, options)))
-            written += batch.num_rows
-            if len(under_way) > BATCHES_UNDER_WAY:
+            groups = unplaced(rows_of(batch, options, clock.now_ms()))
+            under_way.append([producer.send_many(topic, rows, at) for (topic, at), rows in groups.items()])
+            rows_count += batch.num_rows
+            if len(under_way) > CHUNKS_UNDER_WAY:
                 _wait(under_way.popleft())
         for sent in under_way:
             _wait(sent)
     except ClientError as error:
-        raise WriteFailed(f"{error}; rows that were acknowledged before stay in the topic") from error
+        raise _failure(error) from error
     finally:
         with suppress(FlushTimedOut):  # what is left belongs to a task that fails anyhow, and says why
             producer.close(timeout=0.0 if producer.failed_records else None)
-    return written
+    return TaskReport(rows_count)
 
 
-def _wait(sent: list[Any]) -> None:
+def _wait(sent: list[SendManyFuture]) -> None:
     for future in sent:
         future.result()
 
 
-def _send(producer: Producer, rows: Rows) -> list[Any]:
-    """The futures of all rows. One crossing per topic and partition where nothing is said of single rows."""
-    if rows.timestamps_ms is not None or rows.headers is not None:
-        return _send_singly(producer, rows)
-    groups: dict[tuple[str, int | None], list[tuple[bytes | None, bytes | None]]] = {}
-    partitions = rows.partitions or [None] * len(rows.topics)
-    for topic, partition, key, value in zip(rows.topics, partitions, rows.keys, rows.values, strict=True):
-        groups.setdefault((topic, _checked(partition)), []).append((key, value))
-    return [producer.send_many(topic, records, partition) for (topic, partition), records in groups.items()]
-
-
-def _send_singly(producer: Producer, rows: Rows) -> list[Any]:
-    sent = []
-    for index, topic in enumerate(rows.topics):
-        sent.append(
-            producer.send(
-                topic,
-                rows.values[index],
-                rows.keys[index],
-                _checked(rows.partitions[index]) if rows.partitions is not None else None,
-                rows.headers[index] if rows.headers is not None else (),
-                rows.timestamps_ms[index] if rows.timestamps_ms is not None else None,
-            )
-        )
-    return sent
-
-
-def _checked(partition: int | None) -> int | None:
-    if partition is not None and partition < 0:
-        raise InvalidSinkColumn(f"partition {partition} is negative; null leaves the choice to the key")
-    return partition
+def _failure(error: ClientError) -> WriteFailed:
+    return WriteFailed(f"{error}; rows that were acknowledged before stay in the topic")

@@ -30,6 +30,7 @@ from strandline.protocol.records.columnar import BatchDecoder
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.options.request import SourceOptions
 from strandline.spark_connector.options.source_options import parse_options
+from strandline.spark_connector.reading.arrow import depth_of
 from strandline.spark_connector.reading.cluster import ClusterClient
 from strandline.spark_connector.reading.planning import OffsetRange
 from strandline.spark_connector.reading.reader import plan_ranges, read_range
@@ -161,7 +162,7 @@ def fetch_and_decode(options: SourceOptions, wanted: OffsetRange) -> None:
         decoder = BatchDecoder(chunk)
         for place, header in scan(chunk):
             decoder.add(place, header)
-        decoder.take()
+        decoder.take(depth_of(options.columns))
 
 
 def read_all(options: SourceOptions, wanted: OffsetRange) -> None:

@@ -125,6 +125,32 @@ def test_splitting_changes_the_tasks_but_not_the_rows(load: Any) -> None:
     assert offsets(many) == {number: list(range(count)) for number, count in enumerate(PER_PARTITION)}
 
 
+def test_only_the_wanted_columns_come_in_their_order(load: Any) -> None:
+    frame = load(columns="offset,headers,partition")
+    assert frame.columns == ["offset", "headers", "partition"]
+    rows = frame.where("offset < 2").collect()
+    found = {(row.partition, row.offset): row.headers and [tuple(each) for each in row.headers] for row in rows}
+    assert found == {
+        (number % PARTITIONS, number // PARTITIONS): expected(number)[2] or None for number in range(2 * PARTITIONS)
+    }
+    assert load(columns="offset").count() == RECORDS
+
+
+def test_a_read_begins_and_ends_relative_to_what_there_is(load: Any) -> None:
+    lasts = {number: list(range(count - 10, count)) for number, count in enumerate(PER_PARTITION)}
+    assert offsets(load(startingOffsets="-10")) == lasts
+    start = '{"numbers":{"2":"-3","default":20}}'
+    assert offsets(load(startingOffsets=start, endingOffsets='{"numbers":{"2":-1},"default":22}')) == {
+        0: [20, 21],
+        1: [20, 21],
+        2: list(range(PER_PARTITION[2] - 3, PER_PARTITION[2])),
+    }
+    day = "2023-11-14T23:13:20.030+01:00"  # FIRST_MS + 30
+    assert offsets(load(startingTimestamp=day, endingTimestamp="2023-11-14T22:13:20.060")) == whole(10, 20)
+    assert load(endingTimestamp="-1d").count() == RECORDS
+    assert load(startingTimestamp="-1d", startingOffsetsByTimestampStrategy="latest").count() == 0
+
+
 def test_only_the_assigned_partitions_are_read(load: Any) -> None:
     assert list(offsets(load(None, assign='{"numbers":[2]}'))) == [2]
 

@@ -45,10 +45,17 @@ class Query:
         self.progress: list[Any] = []
 
     def begin(self, **trigger: Any) -> Any:
+        writer = self._writer().format("parquet").option("path", str(self._folder / "written"))
+        return writer.trigger(**trigger).start()
+
+    def begin_each(self, work: Callable[[Any, int], None]) -> Any:
+        """Calls `work` with the rows of each batch, instead of writing them."""
+        return self._writer().foreachBatch(work).trigger(availableNow=True).start()
+
+    def _writer(self) -> Any:
         source = self._spark.readStream.format("strandline").option("servers", self._topic.bootstrap)
-        writer = source.options(**self.options).load(self._topic.name).writeStream.format("parquet")
-        writer = writer.option("checkpointLocation", str(self._folder / "checkpoint"))
-        return writer.option("path", str(self._folder / "written")).trigger(**trigger).start()
+        writer = source.options(**self.options).load(self._topic.name).writeStream
+        return writer.option("checkpointLocation", str(self._folder / "checkpoint"))
 
     def run(self) -> None:
         query = self.begin(availableNow=True)
@@ -117,6 +124,59 @@ def test_nothing_is_skipped_behind_the_latest_offset_of_the_first_start(
     topic.write(7, partitions=2)  # while the query is away, which has read nothing so far
     query.run()
     assert query.numbers() == list(range(10, 17))
+
+
+def test_a_stream_begins_with_the_last_offsets_and_reads_only_the_wanted_columns(
+    new_topic: Callable[..., Topic], new_query: Callable[..., Query], spark: Any, tmp_path: Path
+) -> None:
+    topic = new_topic()
+    topic.write(40, partitions=2)
+    query = new_query(topic, startingOffsets='{"default":"-3"}', columns="value,partition")
+    query.run()
+    assert query.numbers() == list(range(34, 40))
+    assert spark.read.parquet(str(tmp_path / "written")).columns == ["value", "partition"]
+    topic.write(4, partitions=2)
+    query.run()
+    assert query.numbers() == list(range(34, 44))
+
+
+def test_a_stream_begins_a_time_ago_and_keeps_where_it_began(
+    new_topic: Callable[..., Topic], new_query: Callable[..., Query]
+) -> None:
+    topic = new_topic()
+    topic.write(10, partitions=2)
+    query = new_query(topic, startingTimestamp="-1h", startingOffsetsByTimestampStrategy="latest")
+    query.run()
+    assert query.numbers() == list(range(10))
+    query.options["startingTimestamp"] = "-0s"
+    topic.write(4, partitions=2)
+    query.run()
+    assert query.numbers() == list(range(14)), "the checkpoint wins"
+
+
+def test_a_topic_lost_in_a_run_of_available_now_fails_it(
+    new_topic: Callable[..., Topic], new_query: Callable[..., Query]
+) -> None:
+    """The first batch deletes it; the second one was to read the rest."""
+    topic = new_topic()
+    topic.write(20, partitions=2)
+
+    def delete(frame: Any, batch_id: int) -> None:
+        if batch_id == 0:
+            with Admin(bootstrap_servers=topic.bootstrap) as admin:
+                admin.delete_topic(topic.name)
+                while _exists(admin, topic.name):
+                    pass
+
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "10", "kafka.default.api.timeout.ms": "5000"}
+    query = new_query(topic, **options)
+    running = query.begin_each(delete)
+    try:
+        with pytest.raises(Exception, match="LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW"):
+            running.awaitTermination(PATIENCE_S)
+    finally:
+        running.stop()
+        topic.create(2)
 
 
 def test_partitions_that_appear_under_a_running_query_are_read_from_their_beginning(

@@ -21,6 +21,7 @@ class MemoryCluster:
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.timed: dict[TopicPartition, int | None] = {}
         self.topic_ids: dict[str, bytes] = {}
+        self.leading: dict[TopicPartition, int] = {}
         self.batches_per_fetch = 2
         self.fetches = 0
 
@@ -38,6 +39,9 @@ class MemoryCluster:
 
     def topic_id(self, topic: str) -> bytes:
         return self.topic_ids.get(topic, NO_TOPIC_ID)
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        return {each.partition: leader for each, leader in self.leading.items() if each.topic == topic}
 
     def held(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Held]:
         return {each: Held(self.log_start.get(each, 0), self.high_watermarks.get(each, 0)) for each in partitions}

@@ -356,6 +356,21 @@ async def test_an_answer_to_a_fetch_before_a_seek_is_dropped(autojump_clock: obj
         nursery.cancel_scope.cancel()
 
 
+async def test_who_leads_is_told_per_partition(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t", 3)
+    cluster.leaders[T1] = (-1, 0)
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with consumer(cluster) as client:
+            expected = {each.partition: leader for each, (leader, _) in cluster.leaders.items()}
+            assert await client.leaders_for_topic("t") == expected
+            assert expected[1] == -1
+            with pytest.raises(UnknownTopic):
+                await client.leaders_for_topic("absent", timeout_ms=200)
+        nursery.cancel_scope.cancel()
+
+
 async def test_calls_end_in_time_and_name_the_cause(autojump_clock: object) -> None:
     cluster = FakeCluster()
     cluster.add_topic("t")

@@ -70,27 +70,6 @@ async def test_a_send_that_is_cancelled_has_sent_nothing(autojump_clock: object)
     assert values(cluster) == returned
 
 
-async def test_send_many_settles_once_for_all_its_batches(autojump_clock: object) -> None:
-    cluster = FakeCluster(2)
-    cluster.add_topic("t", 4)
-    settled: list[DeliveredBatch | FailedBatch] = []
-    async with trio.open_nursery() as nursery:
-        await cluster.start(nursery)
-        client = TrioProducer(
-            cluster.bootstrap, environment=cluster.environment(), on_batch=settled.append, batch_size=500
-        )
-        async with client:
-            records = [(b"k%d" % (i % 7), b"v%d" % i) for i in range(5000)]
-            delivery = await client.send_many("t", records)
-            batches = await delivery
-        nursery.cancel_scope.cancel()
-    assert sum(batch.records_count for batch in batches) == delivery.delivered_records == 5000
-    assert settled == batches
-    for key in {key for key, _ in records}:
-        stored = [record.value for log in cluster.logs.values() for record in log.records() if record.key == key]
-        assert stored == [value for other, value in records if other == key]
-
-
 @pytest.mark.parametrize(
     ("fault", "doubled"),
     [

@@ -96,6 +96,9 @@ def test_produce_consume_and_describe(cluster: FakeCluster) -> None:
         producer.send("t", b"late")
     with Consumer(cluster.bootstrap, auto_offset_reset="earliest") as consumer:
         partitions = [TopicPartition("t", part) for part in consumer.partitions_for_topic("t")]
+        leaders = {each.partition: leader for each, (leader, _) in cluster.leaders.items()}
+        assert consumer.leaders_for_topic("t") == leaders
+        assert set(leaders) == {0, 1}
         ends = consumer.end_offsets(partitions)
         assert sum(ends.values()) == 5300
         consumer.assign(partitions)

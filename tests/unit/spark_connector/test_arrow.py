@@ -11,6 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from strandline.protocol.records import InvalidBatch, Record, assign_offset, build_batch, scan
 from strandline.protocol.records.columnar import BatchDecoder, RecordColumns
+from strandline.spark_connector.options.request import COLUMNS, HEADERS
 from strandline.spark_connector.reading.arrow import (
     WORTH_BYTES,
     WORTH_ROWS,
@@ -19,9 +20,10 @@ from strandline.spark_connector.reading.arrow import (
     header_column,
     timestamps,
 )
-from strandline.spark_connector.source import fixed_schema
+from strandline.spark_connector.source import schema_of
 
 UTC = datetime.UTC
+WITH_HEADERS = (*COLUMNS, HEADERS)
 
 
 def columns_of(base_offset: int, *records: Record) -> RecordColumns:
@@ -37,20 +39,20 @@ def record(key: bytes | None, value: bytes | None, *headers: tuple[str, bytes | 
     return Record(0, timestamp_ms, 0, key, value, list(headers))
 
 
-@pytest.mark.parametrize("include_headers", [False, True])
-def test_the_arrow_schema_is_the_one_spark_derives_from_the_source_schema(include_headers: bool) -> None:
-    derived = to_arrow_schema(fixed_schema(include_headers=include_headers), timezone="UTC")
-    assert derived.equals(arrow_schema(include_headers=include_headers))
+@pytest.mark.parametrize("columns", [COLUMNS, WITH_HEADERS, ("offset",), ("headers", "key", "timestamp")])
+def test_the_arrow_schema_is_the_one_spark_derives_from_the_source_schema(columns: tuple[str, ...]) -> None:
+    derived = to_arrow_schema(schema_of(columns), timezone="UTC")
+    assert derived.equals(arrow_schema(columns))
 
 
 def test_rows_keep_their_values_and_nulls() -> None:
-    rows = RowBuffer("t", 3, include_headers=True)
+    rows = RowBuffer("t", 3, WITH_HEADERS)
     rows.add(columns_of(7, record(None, b"\xff")), 10)
     rows.add(columns_of(9, record(b"k", None, ("a", b"1"), ("a", None), timestamp_ms=1_700_000_000_123)), 10)
     assert len(rows) == 2
     batch = rows.take()
     assert len(rows) == 0
-    assert batch.schema.equals(arrow_schema(include_headers=True))
+    assert batch.schema.equals(arrow_schema(WITH_HEADERS))
     assert batch.to_pylist() == [
         {
             "key": None,
@@ -76,7 +78,7 @@ def test_rows_keep_their_values_and_nulls() -> None:
 
 
 def test_a_batch_without_any_header_has_a_column_of_nulls() -> None:
-    rows = RowBuffer("t", 0, include_headers=True)
+    rows = RowBuffer("t", 0, WITH_HEADERS)
     rows.add(columns_of(0, record(None, b"")), 0)
     assert rows.take().column("headers").to_pylist() == [None]
 
@@ -88,7 +90,7 @@ def test_timestamps_beyond_microseconds_become_the_last_one_and_do_not_fail() ->
 
 
 def test_a_buffer_is_worth_a_batch_by_rows_or_by_bytes() -> None:
-    rows = RowBuffer("t", 0, include_headers=False)
+    rows = RowBuffer("t", 0, COLUMNS)
     rows.add(columns_of(0, record(None, b"")), WORTH_BYTES - 1)
     assert not rows.is_worth_a_batch
     rows.add(columns_of(1, record(None, b"")), 1)
@@ -119,7 +121,7 @@ def test_a_header_key_that_is_not_text_is_an_error_of_its_own_kind() -> None:
 
 
 def test_columns_from_several_buffers_are_valid_arrow() -> None:
-    rows = RowBuffer("t", 0, include_headers=True)
+    rows = RowBuffer("t", 0, WITH_HEADERS)
     for base in range(0, 40, 2):
         rows.add(columns_of(base, record(b"k%d" % base, None), record(None, b"v" * base, ("h", b"x"))), 0)
     batch = rows.take()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from strandline.spark_connector.options.source_options import parse_options
-from strandline.spark_connector.options.values import CLIENT_SETTINGS
+from strandline.spark_connector.options.table import SOURCE_SETTINGS
 from strandline.spark_connector.reading import cluster
 from strandline.spark_connector.reading.cluster import ClusterClient
 
@@ -49,7 +49,7 @@ def test_topics_of_a_pattern_are_listed_with_the_settings_of_the_query(monkeypat
 
 def test_the_admin_client_takes_whatever_reaches_it() -> None:
     """Nobody listens there: only the making counts."""
-    values = {f"kafka.{name}": "true" if name == "check.crcs" else "100" for name in CLIENT_SETTINGS}
+    values = {f"kafka.{name}": "true" if name == "check.crcs" else "100" for name in SOURCE_SETTINGS}
     options = parse_options({"servers": "127.0.0.1:1", "subscribePattern": "t.*", **values})
     with ClusterClient(options) as client, pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
         client.topics()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -9,11 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.protocol.types import TopicPartition
-from strandline.spark_connector.errors import InvalidOption
+from strandline.spark_connector.errors import InvalidOption, MismatchedPartitions, UnresolvedStartAfterEnd
 from strandline.spark_connector.options.request import (
+    COLUMNS,
     EARLIEST,
+    EVERY_TOPIC,
     LATEST,
+    Ago,
     Assign,
+    FromEnd,
     GlobalTimestamp,
     OffsetWord,
     SourceOptions,
@@ -22,7 +27,9 @@ from strandline.spark_connector.options.request import (
     Subscribe,
     SubscribePattern,
 )
+from strandline.spark_connector.options.sink_options import parse_sink_options
 from strandline.spark_connector.options.source_options import parse_options
+from strandline.spark_connector.options.stream_options import parse_stream_options
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -42,7 +49,7 @@ def test_the_defaults_are_those_of_a_batch_query() -> None:
     assert options.subscription == Subscribe(("t",))
     assert (options.starting, options.ending) == (OffsetWord(EARLIEST), OffsetWord(LATEST))
     assert options.fail_on_data_loss
-    assert not options.include_headers
+    assert options.columns == COLUMNS
     assert not options.late_start_is_latest
     assert options.min_partitions is options.max_records_per_partition is None
     assert options.warnings == ()
@@ -93,6 +100,77 @@ def test_start_and_end_by_priority() -> None:
     assert parse(startingOffsetsByTimestampStrategy="Latest").late_start_is_latest
 
 
+def test_a_start_may_be_counted_from_the_end_and_numbers_in_json_are_kafkas() -> None:
+    assert parse(startingOffsets=" -100 ").starting == OffsetWord(FromEnd(100))
+    assert parse(startingOffsets="-1").starting == OffsetWord(FromEnd(1)), "latest has a word of its own"
+    assert parse(endingOffsets="-5").ending == OffsetWord(FromEnd(5))
+    limit = parse(startingOffsets='{"t":{"0":-2,"1":"-2","2":"EARLIEST"}}').starting
+    assert limit == SpecificOffsets({T0: EARLIEST, T1: FromEnd(2), TopicPartition("t", 2): EARLIEST})
+    text = refused({"servers": "b:1", "subscribe": "t", "startingOffsets": '{"t":{"0":-100}}'})
+    assert "t-0 is -100" in text and '"-100" for the last 100' in text
+
+
+def test_json_may_have_defaults_and_a_topic_of_that_name() -> None:
+    limit = parse(startingOffsets='{"t":{"0":23,"default":"earliest"},"default":"-10"}').starting
+    assert limit == SpecificOffsets({T0: 23}, {"t": EARLIEST, EVERY_TOPIC: FromEnd(10)})
+    limit = parse(startingOffsets='{"default":{"0":1,"default":2}}').starting
+    assert limit == SpecificOffsets({TopicPartition("default", 0): 1}, {"default": 2})
+    times = parse(endingOffsetsByTimestamp='{"t":{"0":"-10m"},"default":5}').ending
+    assert times == SpecificTimestamps({T0: Ago(600_000)}, {EVERY_TOPIC: 5})
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("1700000000000", 1_700_000_000_000),
+        ("-10m", Ago(600_000)),
+        ("-90s", Ago(90_000)),
+        ("-2h", Ago(7_200_000)),
+        ("-1d", Ago(86_400_000)),
+        ("1970-01-02", 86_400_000),
+        ("1970-01-01T00:00:01Z", 1000),
+        ("1970-01-01T00:00:01", 1000),
+        ("1970-01-01 00:00:01", 1000),
+        ("1970-01-01T01:00:00+01:00", 0),
+        ("1970-01-01T00:00:00.123", 123),
+        ("1970-01-01T00:00:00.000001Z", 1),
+    ],
+)
+def test_times_are_milliseconds_iso_or_ago(value: str, expected: int | Ago) -> None:
+    assert parse(startingTimestamp=value).starting == GlobalTimestamp(expected)
+    assert parse(endingTimestamp=value).ending == GlobalTimestamp(expected)
+    limit = parse(startingOffsetsByTimestamp=json.dumps({"t": {"0": value}})).starting
+    assert limit == SpecificTimestamps({T0: expected})
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ({"startingTimestamp": "5"}, {"endingTimestamp": "4"}),
+        ({"startingTimestamp": "-5m"}, {"endingTimestamp": "-10m"}),
+        ({"startingOffsets": '{"t":{"0":5}}'}, {"endingOffsets": '{"t":{"0":4}}'}),
+        ({"startingOffsets": '{"t":{"0":"-5"}}'}, {"endingOffsets": '{"t":{"0":"-6"}}'}),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":5}}'}, {"endingOffsetsByTimestamp": '{"t":{"0":4}}'}),
+    ],
+)
+def test_a_start_that_lies_behind_its_end_whatever_there_is(start: dict[str, str], end: dict[str, str]) -> None:
+    with pytest.raises(UnresolvedStartAfterEnd, match="UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET"):
+        parse(**start, **end)
+
+
+def test_a_start_at_its_end_or_of_another_kind_is_for_the_plan_to_judge() -> None:
+    parse(startingTimestamp="5", endingTimestamp="5")
+    parse(startingOffsets='{"t":{"0":5}}', endingOffsets='{"t":{"0":-1}}')
+    parse(startingOffsets='{"t":{"0":"-5"}}', endingOffsets='{"t":{"0":0}}')
+    parse(startingTimestamp="5", endingTimestamp="-1m")
+
+
+def test_start_and_end_name_the_same_partitions() -> None:
+    with pytest.raises(MismatchedPartitions, match=r"start names t-0, the end t-0, t-1"):
+        parse(startingOffsets='{"t":{"0":5}}', endingOffsets='{"t":{"0":9,"1":9}}')
+    parse(startingOffsets='{"t":{"0":5,"default":"earliest"}}', endingOffsets='{"t":{"0":9,"1":9}}')
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -114,6 +192,22 @@ def test_start_and_end_by_priority() -> None:
         ("startingOffsets", '{"t":' * 5000),
         ("startingTimestamp", "-1"),
         ("startingTimestamp", "now"),
+        ("startingTimestamp", "-10"),
+        ("startingTimestamp", "-10x"),
+        ("startingTimestamp", "2026-13-01"),
+        ("startingTimestamp", "1969-12-31T23:59:59Z"),
+        ("startingTimestamp", "9" * 5000),
+        ("startingOffsets", "-0"),
+        ("startingOffsets", "100"),
+        ("startingOffsets", '{"t":{"0":-100}}'),
+        ("startingOffsets", '{"t":{"default":"latest"}}'),
+        ("startingOffsets", '{"default":-1}'),
+        ("startingOffsets", '{"default":[0]}'),
+        ("startingOffsets", '{"":{"0":1}}'),
+        ("startingOffsets", '{"t":{"00":1}}'),
+        ("startingOffsets", '{"t":{"%s":1}}' % ("9" * 5000)),
+        ("endingOffsets", '{"t":{"default":"earliest"}}'),
+        ("startingOffsetsByTimestamp", '{"t":{"0":"earliest"}}'),
         ("endingTimestamp", "1.5"),
         ("startingOffsetsByTimestamp", '{"t":{"0":-1}}'),
         ("startingOffsetsByTimestampStrategy", "guess"),
@@ -121,8 +215,14 @@ def test_start_and_end_by_priority() -> None:
         ("includeHeaders", "1"),
         ("minPartitions", "0"),
         ("minPartitions", "many"),
+        ("minPartitions", "9" * 5000),
         ("maxRecordsPerPartition", "-5"),
         ("kafkaConsumer.pollTimeoutMs", "0"),
+        ("isolationLevel", "PERMISSIVE"),
+        ("kafka.isolation.level", "serializable"),
+        ("failOnDataLoss", "PERMISSIVE"),
+        ("fetchOffset.numRetries", "-1"),
+        ("fetchOffset.retryIntervalMs", "soon"),
         ("kafka.auto.offset.reset", "earliest"),
         ("kafka.enable.auto.commit", "true"),
         ("kafka.key.deserializer", "x"),
@@ -134,6 +234,30 @@ def test_start_and_end_by_priority() -> None:
 def test_what_cannot_be_meant_is_refused_and_named(name: str, value: str) -> None:
     text = refused({"servers": "b:1", "subscribe": "t", name: value})
     assert name.lower() in text.lower() or "offset can't be" in text
+
+
+def test_columns_come_in_the_order_in_which_they_are_named() -> None:
+    assert parse(columns="offset, KEY,timestamptype").columns == ("offset", "key", "timestampType")
+    assert parse(columns="value", includeHeaders="true").columns == ("value", "headers")
+    assert parse(columns="headers,value").columns == ("headers", "value")
+    assert parse(includeHeaders="true").columns == (*COLUMNS, "headers")
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("", "no column ''"),
+        ("key,", "no column ''"),
+        ("key,vlaue", "no column 'vlaue'; did you mean value[?]"),
+        ("key,value,KEY", "names key twice"),
+        ("*", "name some of key, value, topic"),
+    ],
+)
+def test_columns_that_cannot_be_meant_are_refused(value: str, why: str) -> None:
+    with pytest.raises(InvalidOption, match=why):
+        parse(columns=value)
+    with pytest.raises(InvalidOption, match="headers and includeHeaders is false"):
+        parse(columns="headers", includeHeaders="false")
 
 
 def test_client_settings_are_passed_on_and_others_only_warn() -> None:
@@ -148,14 +272,52 @@ def test_client_settings_are_passed_on_and_others_only_warn() -> None:
     assert options.starting == OffsetWord(EARLIEST)
 
 
+def test_the_isolation_level_has_two_names_and_two_values() -> None:
+    assert parse().isolation_level == "read_uncommitted"
+    assert parse(isolationLevel="READ_COMMITTED").isolation_level == "read_committed"
+    options = parse(**{"kafka.isolation.level": "read_committed", "isolationLevel": "read_committed"})
+    assert options.isolation_level == "read_committed"
+    assert options.warnings == ()
+    assert options.client_settings == {}
+    with pytest.raises(InvalidOption, match=r"isolationLevel and .* differ"):
+        parse(**{"kafka.isolation.level": "read_committed", "isolationLevel": "read_uncommitted"})
+
+
+def test_options_of_another_use_warn_and_say_where_they_belong() -> None:
+    (text,) = parse(maxTriggerDelay="5m").warnings
+    assert text == "option maxTriggerDelay is for streams that are read and has no effect in batch reads"
+    (text,) = parse_stream_options({"servers": "b:1", "subscribe": "t", "pushdown": "true"}).source.warnings
+    assert text == "option pushdown is for batch reads and has no effect in streams that are read"
+    (text,) = parse_sink_options({"servers": "b:1", "startingOffsets": "earliest"}).warnings
+    assert text == "option startingOffsets is for reading and has no effect in writing"
+    (text,) = parse(topic="t").warnings
+    assert "topic is for writing" in text
+
+
 def test_group_options_of_kafka_queries_are_accepted() -> None:
-    options = parse(**{"groupIdPrefix": "x", "kafka.group.id": "g"})
+    options = parse(
+        **{
+            "groupIdPrefix": "x",
+            "kafka.group.id": "g",
+            "fetchOffset.numRetries": "5",
+            "fetchOffset.retryIntervalMs": "9",
+        }
+    )
     assert ["kafka.group.id" in text for text in options.warnings] == [True]
 
 
 @given(
-    st.sampled_from(["startingOffsets", "endingOffsets", "assign", "startingOffsetsByTimestamp", "subscribePattern"]),
-    st.text(alphabet='{}[]":,0123456789-.etrualsn', max_size=30),
+    st.sampled_from(
+        [
+            "startingOffsets",
+            "endingOffsets",
+            "assign",
+            "startingOffsetsByTimestamp",
+            "subscribePattern",
+            "startingTimestamp",
+        ]
+    ),
+    st.text(alphabet='{}[]":,0123456789-.etrualsndfmTZ+', max_size=30),
 )
 def test_no_value_fails_otherwise_than_by_a_named_error(name: str, value: str) -> None:
     subscription = {} if name in ("assign", "subscribePattern") else {"subscribe": "t"}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import (
@@ -13,17 +11,21 @@ from strandline.spark_connector.errors import (
     NoOffsetForTimestamp,
     StartAfterEnd,
     StartOffsetMismatch,
+    TimestampMismatch,
 )
 from strandline.spark_connector.options.request import (
     EARLIEST,
+    EVERY_TOPIC,
     LATEST,
+    Ago,
+    FromEnd,
     GlobalTimestamp,
     OffsetLimit,
     OffsetWord,
     SpecificOffsets,
     SpecificTimestamps,
 )
-from strandline.spark_connector.reading.planning import Held, OffsetRange, Resolver, check_covers, split
+from strandline.spark_connector.reading.planning import Held, Resolver, covering
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 FROM_EARLIEST, TO_LATEST = OffsetWord(EARLIEST), OffsetWord(LATEST)
@@ -48,6 +50,7 @@ class Plan:
             self.late_start_is_latest,
             self.fail_on_data_loss,
             self.warnings.append,
+            1_000_000,
         )
         found = resolver.ranges(starting, ending)
         assert all((each.topic, each.partition) == T0 for each in found)
@@ -109,40 +112,41 @@ def test_a_start_later_than_every_record_is_an_error_or_the_end(plan: Plan) -> N
 @pytest.mark.parametrize("named", [{T0: 1}, {T0: 1, T1: 1, TopicPartition("t", 2): 1}, {}])
 def test_json_must_name_exactly_the_partitions_that_are_read(named: dict[TopicPartition, int]) -> None:
     with pytest.raises(StartOffsetMismatch, match=r"Use -1 for latest, -2 for earliest.*Assigned: \[t-0, t-1\]"):
-        check_covers(SpecificOffsets(named), [T0, T1], starting=True)
+        covering(SpecificOffsets(named), [T0, T1], starting=True)
     with pytest.raises(EndOffsetMismatch):
-        check_covers(SpecificTimestamps(named), [T0, T1], starting=False)
-    check_covers(OffsetWord(EARLIEST), [T0, T1], starting=True)
-    check_covers(SpecificOffsets({T1: 0, T0: 1}), [T0, T1], starting=True)
+        covering(SpecificOffsets(named), [T0, T1], starting=False)
+    for starting in (True, False):
+        with pytest.raises(TimestampMismatch, match="KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"):
+            covering(SpecificTimestamps(named), [T0, T1], starting=starting)
+    assert covering(OffsetWord(EARLIEST), [T0, T1], starting=True) == OffsetWord(EARLIEST)
+    covering(SpecificOffsets({T1: 0, T0: 1}), [T0, T1], starting=True)
 
 
-def test_a_large_range_is_split_and_small_ones_stay_whole() -> None:
-    ranges = [OffsetRange("t", 0, 0, 100), OffsetRange("t", 1, 0, 1)]
-    parts = split(ranges, min_partitions=5, max_records_per_partition=None)
-    assert [each.size for each in parts] == [25, 25, 25, 25, 1]
-    parts = split(ranges, min_partitions=None, max_records_per_partition=30)
-    assert [each.size for each in parts] == [25, 25, 25, 25, 1]
-    assert split(ranges, min_partitions=2, max_records_per_partition=None) == ranges
-    assert split([], min_partitions=9, max_records_per_partition=1) == []
+def test_a_default_stands_for_partitions_that_are_not_named() -> None:
+    other = TopicPartition("default", 0)
+    limit = SpecificOffsets({T0: 5}, {"t": EARLIEST, EVERY_TOPIC: 7})
+    assert covering(limit, [T0, T1, other], starting=True) == SpecificOffsets({T0: 5, T1: EARLIEST, other: 7})
+    times = SpecificTimestamps({T0: 5}, {"t": Ago(3)})
+    assert covering(times, [T0, T1], starting=False) == SpecificTimestamps({T0: 5, T1: Ago(3)})
+    for wrong in ({"t": 1, "s": 2}, {"s": 2}):
+        with pytest.raises(StartOffsetMismatch, match="default of s"):
+            covering(SpecificOffsets({T0: 5}, wrong), [T0, T1], starting=True)
+    with pytest.raises(StartOffsetMismatch, match="t-2"):
+        covering(SpecificOffsets({TopicPartition("t", 2): 5}, {EVERY_TOPIC: 1}), [T0, T1], starting=True)
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 5000)), max_size=6),
-    st.none() | st.integers(1, 40),
-    st.none() | st.integers(1, 6000),
-)
-def test_splitting_covers_each_range_once_and_keeps_to_the_maximum(
-    bounds: list[tuple[int, int]], min_partitions: int | None, most: int | None
-) -> None:
-    ranges = [OffsetRange("t", number, start, start + size) for number, (start, size) in enumerate(bounds)]
-    parts = split(ranges, min_partitions=min_partitions, max_records_per_partition=most)
-    for whole in ranges:
-        own = sorted(part for part in parts if part.partition == whole.partition)
-        covered = [offset for part in own for offset in (part.start, part.end)]
-        if whole.size:
-            assert [covered[0], covered[-1]] == [whole.start, whole.end]
-            assert covered[1:-1:2] == covered[2:-1:2]
-        else:
-            assert not own
-    assert all(part.size > 0 for part in parts)
-    assert most is None or all(part.size <= most for part in parts)
+def test_offsets_counted_from_the_end_stay_within_what_is_held(plan: Plan) -> None:
+    assert plan.ranges(OffsetWord(FromEnd(5))) == [(45, 50)]
+    assert plan.ranges(OffsetWord(FromEnd(500))) == [(10, 50)]
+    assert plan.ranges(ending=OffsetWord(FromEnd(5))) == [(10, 45)]
+    assert plan.ranges(ending=OffsetWord(FromEnd(500))) == []
+    with pytest.raises(StartAfterEnd, match="40 > 20"):
+        plan.ranges(OffsetWord(FromEnd(10)), SpecificOffsets({T0: 20, T1: 0}))
+
+
+def test_records_that_came_while_times_were_looked_up_are_not_read(plan: Plan) -> None:
+    """They lie behind the end of what was held, which is neither a start after the end nor a loss."""
+    plan.at_start, plan.at_end = {T0: 52, T1: 3}, {T0: 55, T1: 4}
+    assert plan.ranges(GlobalTimestamp(5), GlobalTimestamp(9)) == []
+    plan.at_start = {T0: 20, T1: 0}
+    assert plan.ranges(GlobalTimestamp(5), GlobalTimestamp(9)) == [(20, 50)]

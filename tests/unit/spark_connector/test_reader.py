@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import struct
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from crc32c import crc32c
+from pyspark import TaskContext
 
 from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
 from strandline.spark_connector.errors import CorruptRecords, DataLoss, ReadTimeout, UnknownTopic
@@ -12,8 +16,9 @@ from strandline.spark_connector.options.request import SourceOptions
 from strandline.spark_connector.options.source_options import parse_options
 from strandline.spark_connector.reading import arrow
 from strandline.spark_connector.reading.planning import OffsetRange
-from strandline.spark_connector.reading.pushdown import Narrowing
-from strandline.spark_connector.reading.reader import plan, read
+from strandline.spark_connector.reading.pushdown import EVERYTHING, Narrowing
+from strandline.spark_connector.reading.reader import Warn, read
+from strandline.spark_connector.reading.reader import plan as plan_at
 from support.compacted import batches_of, compacted_log
 from support.memory_source import T0, MemoryCluster
 
@@ -32,12 +37,21 @@ def options(**given: str) -> SourceOptions:
     return parse_options({"servers": "b:1", "subscribe": "t"} | given)
 
 
+NOW_MS = 1_000_000
+
+
+def plan(
+    given: SourceOptions, cluster: MemoryCluster, warn: Warn, narrowing: Narrowing = EVERYTHING
+) -> list[OffsetRange]:
+    return plan_at(given, cluster, warn, NOW_MS, narrowing)
+
+
 def rows(
     cluster: MemoryCluster, wanted: OffsetRange, given: SourceOptions, warnings: list[str]
 ) -> list[tuple[int, Any]]:
     found = []
     for batch in read(given, wanted, cluster, warnings.append):
-        assert batch.schema.equals(arrow.arrow_schema(include_headers=given.include_headers))
+        assert batch.schema.equals(arrow.arrow_schema(given.columns))
         found += [(row["offset"], row["value"]) for row in batch.to_pylist()]
     return found
 
@@ -101,6 +115,35 @@ def test_a_range_that_cannot_be_fetched_in_time_is_an_error(cluster: MemoryClust
         rows(cluster, OffsetRange("t", 0, 0, 5), options(), warnings)
 
 
+@pytest.mark.parametrize(
+    ("given", "of_spark", "expected"),
+    [
+        ({}, None, 120_000),
+        ({}, "7min", 420_000),
+        ({}, "300", 300_000),
+        ({}, "soon", 120_000),
+        ({"kafkaConsumer.pollTimeoutMs": "55"}, "7min", 55),
+    ],
+)
+def test_a_task_waits_as_long_as_spark_waits_for_its_network(
+    cluster: MemoryCluster,
+    warnings: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, str],
+    of_spark: str | None,
+    expected: int,
+) -> None:
+    if of_spark is not None:
+        task = SimpleNamespace(getLocalProperty={"spark.network.timeout": of_spark}.get)
+        monkeypatch.setattr(TaskContext, "_taskContext", task)
+    cluster.add(T0, 0, [b"a"])
+    waited: list[int] = []
+    fetch = cluster.fetch
+    cluster.fetch = lambda partition, offset, timeout_ms: waited.append(timeout_ms) or fetch(partition, offset, 0)
+    assert rows(cluster, OffsetRange("t", 0, 0, 1), options(**given), warnings) == [(0, b"a")]
+    assert waited == [expected]
+
+
 def test_records_deleted_since_the_plan_are_an_error_or_a_warning(cluster: MemoryCluster, warnings: list[str]) -> None:
     cluster.add(T0, 0, [b"a", b"b", b"c"])
     cluster.add(T0, 3, [b"d"])
@@ -145,6 +188,31 @@ def test_tombstones_and_headers_arrive(cluster: MemoryCluster, warnings: list[st
     assert batch.to_pylist()[0]["headers"] is None
 
 
+def test_only_the_wanted_columns_are_read_in_the_order_in_which_they_are_named(
+    cluster: MemoryCluster, warnings: list[str]
+) -> None:
+    cluster.add(T0, 0, [b"a", b"b", b"c"], "lz4")
+    cluster.add(T0, 3, [b"d"])
+    wanted = OffsetRange("t", 0, 1, 4)
+    (batch,) = read(options(columns="value,offset,partition"), wanted, cluster, warnings.append)
+    assert batch.schema.equals(arrow.arrow_schema(("value", "offset", "partition")))
+    assert [tuple(row.values()) for row in batch.to_pylist()] == [(b"b", 1, 0), (b"c", 2, 0), (b"d", 3, 0)]
+    (batch,) = read(options(columns="topic", includeHeaders="true"), wanted, cluster, warnings.append)
+    assert batch.to_pylist() == [{"topic": "t", "headers": None}] * 3
+
+
+def test_values_are_not_looked_at_where_nobody_wants_them(cluster: MemoryCluster, warnings: list[str]) -> None:
+    cluster.add(T0, 0, [b"value"])
+    batch = bytearray(cluster.batches[T0][0])
+    batch[batch.index(b"value") - 1] = 126  # a length that leaves its record
+    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
+    cluster.batches[T0][0] = bytes(batch)
+    (found,) = read(options(columns="offset,key"), OffsetRange("t", 0, 0, 1), cluster, warnings.append)
+    assert found.to_pylist() == [{"offset": 0, "key": b"k"}]
+    with pytest.raises(CorruptRecords):
+        list(read(options(columns="value"), OffsetRange("t", 0, 0, 1), cluster, warnings.append))
+
+
 def test_damaged_records_are_an_error(cluster: MemoryCluster, warnings: list[str]) -> None:
     cluster.add(T0, 0, [b"value"])
     damaged = bytearray(cluster.batches[T0][0])
@@ -175,6 +243,13 @@ def test_several_topics_and_patterns(cluster: MemoryCluster, warnings: list[str]
     assert [each.topic for each in found] == ["a1", "b1"]
 
 
+def test_neighbouring_tasks_read_from_different_leaders(cluster: MemoryCluster, warnings: list[str]) -> None:
+    for number, leader in enumerate([1, 1, 2, 2]):
+        cluster.add(TopicPartition("t", number), 0, [b"v"])
+        cluster.leading[TopicPartition("t", number)] = leader
+    assert [each.partition for each in plan(options(), cluster, warnings.append)] == [0, 2, 1, 3]
+
+
 def test_a_misspelt_topic_or_partition_fails(cluster: MemoryCluster, warnings: list[str]) -> None:
     cluster.add(T0, 0, [b"v"])
     with pytest.raises(UnknownTopic, match="'x'"):
@@ -188,6 +263,42 @@ def test_times_are_looked_up_for_all_partitions(cluster: MemoryCluster, warnings
     cluster.timed = {T0: 4}
     assert plan(options(startingTimestamp="5"), cluster, warnings.append) == [OffsetRange("t", 0, 4, 9)]
     assert plan(options(endingTimestamp="5"), cluster, warnings.append) == [OffsetRange("t", 0, 0, 4)]
+
+
+def test_a_time_ago_counts_from_when_the_query_is_planned(cluster: MemoryCluster, warnings: list[str]) -> None:
+    cluster.add(T0, 0, [b"v"] * 9)
+    asked: list[dict[TopicPartition, int]] = []
+
+    def offsets_at(timestamps_ms: dict[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        asked.append(timestamps_ms)
+        return {T0: 2 if len(asked) == 1 else 6}
+
+    cluster.offsets_at = offsets_at
+    given = options(startingTimestamp="-10m", endingOffsetsByTimestamp='{"t":{"default":"-5s"}}')
+    assert plan(given, cluster, warnings.append) == [OffsetRange("t", 0, 2, 6)]
+    assert asked == [{T0: NOW_MS - 600_000}, {T0: NOW_MS - 5_000}]
+
+
+def test_a_time_before_1970_is_the_beginning_of_time(cluster: MemoryCluster, warnings: list[str]) -> None:
+    cluster.add(T0, 0, [b"v"] * 9)
+    asked = []
+    cluster.offsets_at = lambda timestamps_ms: asked.append(timestamps_ms) or {T0: 0}
+    plan(options(startingTimestamp="-99d"), cluster, warnings.append)
+    assert asked == [{T0: 0}]
+
+
+def test_the_last_offsets_of_each_partition_are_planned(cluster: MemoryCluster, warnings: list[str]) -> None:
+    one = TopicPartition("t", 1)
+    cluster.add(T0, 0, [b"v"] * 9)
+    cluster.add(one, 0, [b"v"] * 9)
+    cluster.log_start[one] = 7
+    assert plan(options(startingOffsets="-3"), cluster, warnings.append) == [
+        OffsetRange("t", 0, 6, 9),
+        OffsetRange("t", 1, 7, 9),
+    ]
+    given = options(startingOffsets='{"t":{"0":1,"default":"earliest"}}', endingOffsets='{"default":"-4"}')
+    assert plan(given, cluster, warnings.append) == [OffsetRange("t", 0, 1, 5)]
+    assert warnings == []
 
 
 def test_pushed_filters_narrow_the_plan(cluster: MemoryCluster, warnings: list[str]) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as some
 
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import RestoreRefused
+from strandline.spark_connector.options.request import COLUMNS, HEADERS
 from strandline.spark_connector.pipelines import restore
 from strandline.spark_connector.pipelines.restore import (
     PartitionWriter,
@@ -63,7 +64,7 @@ def test_columns_become_rows_and_nulls_stay() -> None:
         "timestamp": timestamps([row.timestamp_ms for row in ROWS]),
         "headers": [[{"key": key, "value": value} for key, value in row.headers] or None for row in ROWS],
     }
-    schema = arrow_schema(include_headers=True)
+    schema = arrow_schema((*COLUMNS, HEADERS))
     batch = pa.RecordBatch.from_pydict(columns, pa.schema([schema.field(name) for name in columns]))
     assert list(restore.rows_of(batch)) == ROWS
 

@@ -67,6 +67,10 @@ def test_settings_of_the_producer_are_passed_on_and_others_are_told() -> None:
         ({"servers": "b:1", "kafka.key.serializer": "x"}, "is not supported"),
         ({"servers": "b:1", "kafka.security.protocol": "SSL"}, "only PLAINTEXT is"),
         ({"servers": "b:1", "includeHeaders": "2"}, "must be true or false"),
+        ({"servers": "b:1", "writeVersion": "1"}, "writeVersion counts the writes of one writeId"),
+        ({"servers": "b:1", "writeId": "w", "writeVersion": "-1"}, "writeVersion must be a whole number"),
+        ({"servers": "b:1", "writeId": "w", "exactlyOnce": "false"}, "drop one"),
+        ({"servers": "b:1", "writeId": "ä b"}, "must be 1 to 150 letters"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, str], text: str) -> None:
@@ -121,22 +125,36 @@ def test_rows_are_bytes_and_milliseconds() -> None:
             partition=pa.array([1, None], pa.int32()),
             headers=pa.array([[{"key": "a", "value": None}], None], HEADERS),
         ),
-        parse_sink_options({"servers": "b:1", "topic": "t", "includeHeaders": "true"}),
+        parse_sink_options({"servers": "b:1", "topic": "t", "includeHeaders": "true", "exactlyOnce": "false"}),
+        now_ms=7,
     )
-    assert rows.topics == ["t", "t"]
-    assert rows.values == ["ä".encode(), None]
-    assert rows.keys == [None, b"k"]
-    assert rows.timestamps_ms == [1_767_225_600_001, None]
+    assert rows.topics == "t"
     assert rows.partitions == [1, None]
-    assert rows.headers == [[("a", None)], []]
+    assert rows.records == [(None, "ä".encode(), [("a", None)], 1_767_225_600_001), (b"k", None, [], 7)]
+
+
+def test_rows_without_headers_and_times_are_pairs() -> None:
+    options = parse_sink_options({"servers": "b:1"})
+    rows = rows_of(batch(value=["x", "y"], topic=["t", "u"], headers=[1, 2]), options, now_ms=7)
+    assert rows == (["t", "u"], None, [(None, b"x"), (None, b"y")])
+
+
+def test_times_before_1970_are_rounded_down_and_a_missing_one_is_refused_with_exactly_once() -> None:
+    times = pa.array([datetime.datetime(1969, 12, 31, 23, 59, 59, 998_500), None], pa.timestamp("us"))
+    options = {"servers": "b:1", "topic": "t"}
+    rows = rows_of(batch(value=["x"], timestamp=times[:1]), parse_sink_options(options), now_ms=7)
+    assert rows.records == [(None, b"x", (), -2)]
+    with pytest.raises(InvalidSinkColumn, match=r"null timestamp present in the data.*exactlyOnce to false"):
+        rows_of(batch(value=["x", "y"], timestamp=times), parse_sink_options(options), now_ms=7)
 
 
 def test_a_row_without_a_topic_and_a_header_without_a_key_are_refused() -> None:
     with pytest.raises(NullTopic, match="null topic present in the data"):
-        rows_of(batch(value=["x", "y"], topic=["t", None]), parse_sink_options({"servers": "b:1"}))
+        rows_of(batch(value=["x", "y"], topic=["t", None]), parse_sink_options({"servers": "b:1"}), now_ms=7)
     headers = pa.array([[{"key": None, "value": b""}]], HEADERS)
     with pytest.raises(InvalidSinkColumn, match="header has no key"):
         rows_of(
             batch(value=["x"], headers=headers),
             parse_sink_options({"servers": "b:1", "topic": "t", "includeHeaders": "true"}),
+            now_ms=7,
         )

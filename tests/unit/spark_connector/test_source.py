@@ -37,6 +37,15 @@ def test_the_schema_is_that_of_sparks_kafka_source() -> None:
     assert all(field.nullable for field in source().schema())
 
 
+def test_the_schema_has_only_the_columns_that_are_wanted() -> None:
+    some = source(columns="offset,key")
+    assert some.schema().simpleString() == "struct<offset:bigint,key:binary>"
+    assert isinstance(some.reader(some.schema()), StrandlineReader)
+    some.streamReader(some.schema())
+    with pytest.raises(CustomSchema):
+        some.reader(fixed_schema(include_headers=False))
+
+
 def test_a_wrong_option_fails_at_load_and_a_custom_schema_at_the_read() -> None:
     with pytest.raises(InvalidOption):
         source(failOnDataLoss="maybe").schema()

@@ -10,11 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strandline.client.errors import LeaderNotAvailable
+from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
 from strandline.spark_connector.errors import (
     AddedPartitionNotFromZero,
     DataLoss,
+    EndBehindLatest,
+    EndBehindRun,
+    InitialOffsetNotFound,
     InvalidOption,
+    LostInRun,
     PartitionOffsetChanged,
     PartitionsDeleted,
     SourceError,
@@ -79,6 +85,17 @@ def planned(query: StreamQuery, start: Offset, end: Offset) -> dict[int, tuple[i
 def stored(offset: Offset) -> Offset:
     """As it comes back from a checkpoint."""
     return json.loads(json.dumps(offset))
+
+
+def test_neighbouring_tasks_of_a_batch_read_from_different_leaders(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster
+) -> None:
+    cluster.add(TopicPartition("t", 2), 0, [b"x"])
+    cluster.leading = {T0: 1, T1: 1, TopicPartition("t", 2): 2}
+    query = new_query(startingOffsets="earliest")
+    first = query.initial()
+    end = query.latest(stored(first), is_limited=False)
+    assert [each.partition for each in query.plan(stored(first), stored(end))] == [0, 2, 1]
 
 
 def test_a_new_query_begins_at_the_latest_offset_however_often_it_is_asked(
@@ -152,6 +169,90 @@ def test_what_comes_after_the_pinned_end_is_for_the_next_run(
         at = query.latest(stored(at), is_limited=True)
         seen.append(positions(at))
     assert seen[-1] == seen[-2] == {"0": 10, "1": 4, "2": 0}
+
+
+@pytest.mark.parametrize("was_read", [False, True])
+def test_a_partition_that_is_lost_in_a_run_of_available_now_is_told_once(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster, warnings: list[str], was_read: bool
+) -> None:
+    strict = new_query(startingOffsets="earliest", maxOffsetsPerTrigger="7")
+    lenient = new_query(startingOffsets="earliest", maxOffsetsPerTrigger="7", failOnDataLoss="false")
+    begins = {"t": {"0": 0, "1": 0} if was_read else {"0": 0}}
+    for query in (strict, lenient):
+        query.prepare_available_now()
+    del cluster.batches[T1]
+    with pytest.raises(LostInRun, match=r"LOST_TOPIC_PARTITIONS_IN_END_OFFSET.*t-1 .*restart the query"):
+        strict.latest(begins, is_limited=True)
+    at = lenient.latest(begins, is_limited=True)
+    assert positions(at) == {"0": 7}
+    assert positions(lenient.latest(stored(at), is_limited=True)) == {"0": 10}
+    assert len(warnings) == 1
+
+
+def test_a_batch_whose_partition_is_lost_in_its_run_says_so(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster
+) -> None:
+    query = new_query(startingOffsets="earliest")
+    query.prepare_available_now()
+    first = query.initial()
+    end = query.latest(first, is_limited=True)
+    del cluster.batches[T1]
+    with pytest.raises(LostInRun, match="t-1 was deleted before offsets up to 4 were read"):
+        query.plan(stored(first), stored(end))
+    with pytest.raises(PartitionsDeleted):  # it was gone before this run began
+        again = new_query()
+        again.prepare_available_now()
+        again.plan(stored(first), stored(end))
+
+
+@pytest.mark.parametrize(("when", "error"), [("in the run", EndBehindLatest), ("before it", EndBehindRun)])
+def test_an_end_that_its_partition_lost_is_told_from_a_lost_beginning(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster, when: str, error: type[DataLoss]
+) -> None:
+    query = new_query(startingOffsets="earliest")
+    first = query.initial()
+    end = query.latest(first, is_limited=False)
+    if when == "in the run":
+        query.prepare_available_now()
+    cluster.high_watermarks[T0] = 8
+    if when == "before it":
+        query.prepare_available_now()
+    with pytest.raises(error, match="END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN"):
+        query.plan(stored(first), stored(end))
+    cluster.high_watermarks[T0], cluster.log_start[T0] = 10, 3
+    with pytest.raises(DataLoss, match="COULD_NOT_READ_OFFSET_RANGE"):
+        query.plan(stored(first), stored(end))
+
+
+def test_a_topic_made_anew_in_a_run_of_available_now_is_for_the_next_run(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster
+) -> None:
+    strict, lenient = new_query(), new_query(failOnDataLoss="false")
+    at = {"t": {"0": 2, "1": 0}, "#ids": to_json(StreamOffset({}, {"t": OLD}))["#ids"]}
+    for query in (strict, lenient):
+        query.prepare_available_now()
+    cluster.topic_ids["t"] = NEW
+    with pytest.raises(PartitionsDeleted, match="created anew"):
+        strict.latest(at, is_limited=True)
+    end = lenient.latest(at, is_limited=True)
+    assert positions(end) == {"0": 0, "1": 0}
+    assert lenient.latest(stored(end), is_limited=True) == end
+    following = new_query()
+    following.prepare_available_now()
+    assert positions(following.latest(stored(end), is_limited=True)) == {"0": 10, "1": 4}
+
+
+def test_a_new_partition_that_is_gone_before_its_first_batch_has_no_initial_offset(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster, warnings: list[str]
+) -> None:
+    at = {"t": {"0": 10, "1": 4}}
+    cluster.add(TopicPartition("t", 2), 0, [b"new"] * 6)
+    end = new_query().latest(at, is_limited=False)
+    del cluster.batches[TopicPartition("t", 2)]
+    with pytest.raises(InitialOffsetNotFound, match=r"INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS.*t-2"):
+        new_query().plan(at, stored(end))
+    assert new_query(failOnDataLoss="false").plan(at, stored(end)) == []
+    assert len(warnings) == 1
 
 
 def test_a_batch_waits_for_enough_offsets_but_no_longer_than_the_delay(
@@ -255,6 +356,31 @@ def test_what_is_gone_fails_the_query_or_is_passed_over(
     assert planned(lenient, at, end) == {}
 
 
+def test_a_partition_deleted_while_its_offsets_are_looked_up_is_a_loss(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = new_query(startingOffsets="earliest")
+    at = query.latest(query.initial(), is_limited=False)
+    held = cluster.held
+
+    def held_of_what_is_left(partitions: list[TopicPartition]) -> Any:
+        cluster.batches.pop(T1, None)
+        if T1 in partitions:
+            raise LeaderNotAvailable(ErrorCode.LEADER_NOT_AVAILABLE, "no broker has told of partition t-1 yet")
+        return held(partitions)
+
+    monkeypatch.setattr(cluster, "held", held_of_what_is_left)
+    with pytest.raises(PartitionsDeleted, match="t-1"):
+        query.latest(stored(at), is_limited=False)
+
+    def nobody_answers(partitions: list[TopicPartition]) -> Any:
+        raise LeaderNotAvailable(ErrorCode.LEADER_NOT_AVAILABLE, "partition t-0 has no leader")
+
+    monkeypatch.setattr(cluster, "held", nobody_answers)
+    with pytest.raises(LeaderNotAvailable, match="t-0 has no leader"):
+        query.latest(stored(at), is_limited=False)
+
+
 def test_records_that_retention_took_before_they_were_read_are_a_loss(
     new_query: Callable[..., StreamQuery], cluster: MemoryCluster
 ) -> None:
@@ -347,6 +473,30 @@ def test_a_query_killed_in_its_first_batch_does_not_need_its_starting_options_ag
         first_batch(new_query(startingOffsets=start))
     with pytest.raises(SourceError):  # Spark's Kafka source keeps the beginning elsewhere
         planned(again, again.initial(), {"t": {"0": 10, "1": 4}})
+
+
+def test_a_stream_begins_with_the_last_offsets_or_at_a_time_ago_counted_once(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster
+) -> None:
+    assert positions(new_query(startingOffsets="-5").initial()) == {"0": 5, "1": 0}
+    assert positions(new_query(startingOffsets='{"t":{"0":3},"default":-1}').initial()) == {"0": 3, "1": 4}
+    asked: list[dict[TopicPartition, int]] = []
+
+    def offsets_at(timestamps_ms: dict[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        asked.append(timestamps_ms)
+        return {T0: 7, T1: 2}
+
+    cluster.offsets_at = offsets_at
+    now = iter(range(60_000, 70_000, 1000))
+    query = new_query(now=lambda: next(now), startingTimestamp="-1m")
+    first = query.initial()
+    assert query.initial() == first
+    assert positions(first) == {"0": 7, "1": 2}
+    assert asked == [{T0: 0, T1: 0}]
+    end = query.latest(stored(first), is_limited=False)
+    again = new_query(now=lambda: next(now), startingTimestamp="-1m")
+    cluster.offsets_at = lambda timestamps_ms: {T0: 9, T1: 4}
+    assert planned(again, again.initial(), end) == {0: (7, 10), 1: (2, 4)}, "the first batch carries its beginning"
 
 
 def test_a_topic_made_anew_while_the_start_is_looked_up_is_not_taken_for_the_old_one(

@@ -23,7 +23,7 @@ from strandline.protocol.records import (
     read_header,
     scan,
 )
-from strandline.protocol.records.columnar import BatchDecoder, RecordColumns, Spans, header_columns, varints
+from strandline.protocol.records.columnar import BatchDecoder, Depth, RecordColumns, Spans, header_columns, varints
 from support.compacted import batches_of, compacted_log
 from unit.protocol.records.test_codec import CODECS, every_codec, record_lists
 
@@ -135,6 +135,44 @@ def test_rows_are_chosen_with_all_that_belongs_to_them() -> None:
     data = batch_at(0, records, "none")
     chosen = np.array([False, True, False, True, False])
     assert records_of(columns_of(data).rows(chosen)) == decode_records(data)[1:4:2]
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+@pytest.mark.parametrize("depth", list(Depth))
+def test_only_the_fields_that_are_wanted_are_read_and_the_same_rows_are_chosen(depth: Depth, codec: str) -> None:
+    records = [Record(0, 5 + number, 0, b"k%d" % number, b"v", [("h", b"1")]) for number in range(5)]
+    data = batch_at(7, records, codec)
+    decoder = BatchDecoder(data)
+    for position, header in scan(data):
+        decoder.add(position, header)
+    chosen = np.array([False, True, False, True, False])
+    found = decoder.take(depth).rows(chosen)
+    assert found.offsets.tolist() == [8, 10]
+    assert found.timestamps_ms.tolist() == [6, 8]
+    assert strings(found, found.keys) == ([b"k1", b"k3"] if depth >= Depth.KEYS else [])
+    assert strings(found, found.values) == ([b"v", b"v"] if depth >= Depth.VALUES else [])
+    assert found.header_counts.tolist() == ([1, 1] if depth >= Depth.HEADERS else [])
+
+
+def test_damage_is_found_as_far_as_records_are_read() -> None:
+    batch = bytearray(batch_at(0, [Record(0, 5, 0, b"key", b"value", [])], "none"))
+    key_length, value_length = batch.index(b"key") - 1, batch.index(b"value") - 1
+    batch[value_length] = 126
+    for depth in Depth:
+        decoder = BatchDecoder(sealed(batch))
+        decoder.add(*next(scan(sealed(batch))))
+        if depth >= Depth.VALUES:
+            with pytest.raises(InvalidBatch):
+                decoder.take(depth)
+        else:
+            assert decoder.take(depth).offsets.tolist() == [0]
+    batch[key_length - 1 :] = b"\xff" * len(
+        batch[key_length - 1 :]
+    )  # the offset's varint does not end within its record
+    decoder = BatchDecoder(sealed(batch))
+    decoder.add(*next(scan(sealed(batch))))
+    with pytest.raises(InvalidBatch):
+        decoder.take(Depth.OFFSETS)
 
 
 @pytest.mark.parametrize("count", [1, 1000])

@@ -1,0 +1,76 @@
+"""Which options a read or a sink was given, by the table: refused ones, unknown ones, those without effect there, and
+what is handed to the client. Pure.
+
+`given` are options with their names in lower case.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+from strandline.spark_connector.errors import InvalidOption
+from strandline.spark_connector.options.table import (
+    OPTIONS,
+    REFUSED_OPTIONS,
+    SINK_SETTINGS,
+    SOURCE_SETTINGS,
+    USES,
+    Use,
+)
+
+_BY_NAME = {option.name.lower(): option for option in OPTIONS}
+
+
+def check_names(given: Mapping[str, str], use: Use) -> list[str]:
+    """A warning for each option that is unknown, or has no effect in this use; `client_settings` looks at those of
+    Kafka's clients. Raises InvalidOption for one that a query must not set."""
+    for refused in REFUSED_OPTIONS:
+        if use in refused.uses and refused.name in given:
+            raise InvalidOption(f"Option {refused.name} is not supported: {refused.why}")
+    warnings = []
+    known = [option.name for option in OPTIONS if use in option.uses]
+    for key in given:
+        option = _BY_NAME.get(key)
+        if option is None and not key.startswith("kafka."):
+            warnings.append(f"option {key} is unknown and has no effect{near(key, known)}")
+        elif option is not None and use not in option.uses:
+            warnings.append(f"option {option.name} is for {USES[option.uses]} and has no effect in {USES[use]}")
+    return warnings
+
+
+def bootstrap_servers(given: Mapping[str, str]) -> str:
+    """Where sources and sinks find the cluster. Raises InvalidOption."""
+    servers = {given[name].strip() for name in ("kafka.bootstrap.servers", "servers") if name in given}
+    if not servers or servers == {""}:
+        raise InvalidOption(
+            "Option 'kafka.bootstrap.servers' (or 'servers') must be specified: the host:port of one or more brokers"
+        )
+    if len(servers) > 1:
+        raise InvalidOption("'servers' and 'kafka.bootstrap.servers' differ; give one of them")
+    return servers.pop()
+
+
+def client_settings(given: Mapping[str, str], use: Use) -> tuple[dict[str, str], list[str]]:
+    """`kafka.*` options by our client's names, and a warning for each that it does not have. Raises InvalidOption."""
+    passed_on = SINK_SETTINGS if use is Use.SINK else SOURCE_SETTINGS
+    settings: dict[str, str] = {}
+    warnings: list[str] = []
+    for key, value in given.items():
+        if not key.startswith("kafka.") or key in _BY_NAME:
+            continue
+        name = key.removeprefix("kafka.")
+        if name in passed_on:
+            settings[name.replace(".", "_")] = value
+        elif name != "security.protocol":
+            warnings.append(f"option {key} has no effect: no such client setting{near(name, passed_on)}")
+        elif value.strip().upper() != "PLAINTEXT":
+            raise InvalidOption(f"kafka.security.protocol {value!r} is not supported; only PLAINTEXT is")
+    return settings, warnings
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Words that name the nearest known one; empty where none is near."""
+    by_lower = {each.lower(): each for each in known}
+    found = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return f"; did you mean {by_lower[found[0]]}?" if found else ""

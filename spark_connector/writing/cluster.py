@@ -1,0 +1,186 @@
+"""The cluster as one attempt of a task sees it, through the synchronous clients. Nothing is decided here."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from strandline import Admin, Consumer, Producer
+from strandline.client import ProducerIdentity
+from strandline.client.accumulator import ToSend
+from strandline.client.errors import ClientError, FlushTimedOut, OffsetOutOfRange
+from strandline.client.errors import UnknownTopic as NoSuchTopic
+from strandline.client.settings import AdminSettings, ConsumerSettings
+from strandline.client.sync_producer import SendManyFuture
+from strandline.protocol.messages import ConfigResource
+from strandline.protocol.records.of_producer import records_of_producer
+from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
+from strandline.runtime.client_environment import production_client_environment
+from strandline.runtime.clock import pause
+from strandline.spark_connector.errors import WriteFailed
+from strandline.spark_connector.options.sink_options import SinkOptions
+from strandline.spark_connector.writing.claims import digest
+from strandline.spark_connector.writing.identity import TaskIdentity
+from strandline.spark_connector.writing.marks import KEPT_MS, Mark, from_committed, to_committed
+from strandline.spark_connector.writing.once import FoundRows, Written
+
+PAUSE_S = 0.1
+SILENT_MS = 1_000
+"""A leader has nothing more to hand out if nothing came for so long."""
+FETCH_BYTES = 4 << 20
+APPEND_TIME = 1
+DEFAULT_REMEMBERED_MS = 86_400_000
+
+PRODUCER_DEFAULTS = {"client_id": "strandline-spark", "batch_size": "131072", "linger_ms": "5"}
+"""A task writes as much as it can: larger batches than a program's are worth their wait."""
+
+
+class SinkClusterClient:
+    """Implements `once.SinkCluster`; to be closed. All calls raise the client's errors."""
+
+    def __init__(self, options: SinkOptions, identity: TaskIdentity, *, has_timestamps: bool) -> None:
+        self._servers = options.bootstrap_servers
+        self._settings: dict[str, Any] = {**PRODUCER_DEFAULTS, **options.producer_settings}
+        self._identity = identity
+        self._has_timestamps = has_timestamps
+        self._admin = Admin(self._servers, **self._of(AdminSettings))
+        self._consumer = Consumer(
+            self._servers,
+            **self._of(ConsumerSettings),
+            auto_offset_reset="none",
+            max_partition_fetch_bytes=FETCH_BYTES,
+        )
+        self._producer: Producer | None = None
+        self._clock = production_client_environment().wall_clock
+
+    def _of(self, kind: type) -> dict[str, Any]:
+        """What the user set that this client knows, too."""
+        known = {each.name for each in dataclasses.fields(kind)}
+        return {name: value for name, value in self._settings.items() if name in known}
+
+    def close(self) -> None:
+        self.close_producer()
+        self._consumer.close()
+        self._admin.close()
+
+    # --- What stands ---
+
+    def partitions_count(self, topic: str) -> int:
+        """Asked by a producer, for whom a topic is created where the brokers do that."""
+        with Producer(self._servers, acks="all", **self._settings) as producer:
+            return len(producer.partitions_for(topic))
+
+    def topic_id(self, topic: str) -> TopicId:
+        try:
+            found: TopicId = self._consumer.topic_id(topic)
+        except NoSuchTopic:
+            return NO_TOPIC_ID
+        return found
+
+    def ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return dict(self._consumer.end_offsets(list(partitions)))
+
+    def marks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Mark]:
+        committed = self._admin.list_group_offsets(self._identity.group, partitions)
+        try:
+            return {at: from_committed(each) for at, each in committed.items()}
+        except ValueError as error:
+            raise WriteFailed(
+                f"the consumer group {self._identity.group!r} was used by somebody else: {error}; delete it with "
+                "'strandline groups delete' if no write is under way"
+            ) from None
+
+    def set_marks(self, marks: Mapping[TopicPartition, Mark]) -> None:
+        offsets = {at: to_committed(mark) for at, mark in marks.items()}
+        results = self._admin.alter_group_offsets(self._identity.group, offsets, retention_time_ms=KEPT_MS)
+        for error in results.values():
+            if error is not None:
+                raise error
+
+    def written(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Written | None]:
+        known: dict[TopicPartition, Written | None] = {}
+        producer_id = self._identity.producer_id
+        for at, producers in self._admin.describe_producers(partitions, [producer_id]).items():
+            if isinstance(producers, ClientError):
+                raise producers
+            states = [Written(each.epoch, each.last_sequence, each.last_offset) for each in producers]
+            known[at] = states[0] if states else None
+        return known
+
+    def tasks_that_wrote(self, topic: str) -> set[int]:
+        """Of the identity's write, as far as leaders know."""
+        partitions = [TopicPartition(topic, number) for number in self._consumer.partitions_for_topic(topic)]
+        found = set()
+        for producers in self._admin.describe_producers(partitions).values():
+            if isinstance(producers, ClientError):
+                raise producers
+            for each in producers:
+                task = self._identity.task_of(each.producer_id)
+                if task is not None and each.epoch == self._identity.epoch:
+                    found.add(task)
+        return found
+
+    def remembered_ms(self) -> int:
+        """The shortest of all brokers."""
+        found = [DEFAULT_REMEMBERED_MS]
+        for broker_id in self._admin.describe_cluster().brokers:
+            for key in self._admin.describe_configs(ConfigResource.BROKER, str(broker_id)):
+                if key.name == "producer.id.expiration.ms" and key.value is not None:
+                    found.append(int(key.value))
+        return min(found)
+
+    def read_back(self, partition: TopicPartition, start: int, end: int, first_sequence: int) -> FoundRows | None:
+        first_held = self._consumer.beginning_offsets([partition])[partition]
+        self._consumer.assign([partition])
+        position = max(start, first_held)
+        self._consumer.seek(partition, position)
+        digests, count, is_whole, has_own_times = bytearray(), 0, True, True
+        while position < end:
+            try:
+                chunks = self._consumer.fetch_batches(timeout_ms=SILENT_MS)
+            except OffsetOutOfRange:  # deleted, or cut, meanwhile: begin again
+                return None
+            if not chunks:
+                return None
+            for chunk in chunks:
+                position = chunk.next_offset
+                for sequence, record in records_of_producer(
+                    chunk.records, self._identity.producer_id, self._identity.epoch
+                ):
+                    if sequence < first_sequence or record.offset >= end:
+                        continue
+                    is_own_time = record.timestamp_type != APPEND_TIME
+                    has_own_times = has_own_times and is_own_time
+                    is_whole = is_whole and sequence == first_sequence + count
+                    stamp = record.timestamp_ms if self._has_timestamps and is_own_time else None
+                    digests += digest(record.key, record.value, record.headers, stamp)
+                    count += 1
+        return FoundRows(count, digests, is_whole and (count > 0 or first_held <= start), has_own_times)
+
+    # --- Writing ---
+
+    def open_producer(self, next_sequence: Mapping[TopicPartition, int]) -> None:
+        assert self._producer is None, "one at a time"
+        identity = ProducerIdentity(self._identity.producer_id, self._identity.epoch, dict(next_sequence))
+        self._producer = Producer(self._servers, acks="all", identity=identity, **self._settings)
+
+    def send(self, partition: TopicPartition, records: Sequence[ToSend]) -> SendManyFuture:
+        assert self._producer is not None, "it is opened first"
+        sent: SendManyFuture = self._producer.send_many(partition.topic, records, partition.partition)
+        return sent
+
+    def close_producer(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with suppress(FlushTimedOut):  # who is under way knows it by its future
+                producer.close(timeout=0.0)
+
+    # --- Time ---
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def pause(self) -> None:
+        pause(PAUSE_S)

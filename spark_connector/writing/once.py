@@ -1,0 +1,359 @@
+"""Each row once, however often its task is tried: a retry, a speculative copy, a batch repeated by a restarted query.
+
+A task writes under an identity of its own (`identity`), and the sequence of a record is its number among those that the
+task sends to the partition. A leader takes only the next number; so of several attempts one writes each of them, and
+the others are told (`SequenceTaken`). An attempt that finds itself not the first one reads from the log what the
+identity has written, from the mark of this write on (`marks`), and
+
+  1 begins each topic: sets the marks, or finds those of an attempt before it and reads back what that wrote (`_begin`),
+  2 leaves out rows that are found there (`Claims`), and sends the others under the next numbers (`write`),
+  3 where a number was taken, reads back what came since, and goes on as in 2 with what has no answer (`_resolve`),
+  4 in the end has come by everything that it found, or the rows are not those of the first time (`finish`).
+
+What makes that safe:
+* A row's partition depends on its content and on the mark only (`placing`), so two attempts that live at the same time
+  meet at the partition's numbers wherever they could write the same row.
+* Nothing follows a record that failed, so what is acknowledged of a chunk is its beginning.
+* Rows are told from one another by content, not by order, and equal ones are counted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+from strandline.client.accumulator import ToSend
+from strandline.client.errors import ClientError, ProducerFenced, SequenceTaken
+from strandline.protocol.types import TopicId, TopicPartition
+from strandline.spark_connector.errors import RowsChanged, SupersededWrite, WriteFailed, WrittenRowsGone
+from strandline.spark_connector.writing.claims import Claims, digest
+from strandline.spark_connector.writing.identity import TaskIdentity
+from strandline.spark_connector.writing.marks import Mark
+
+CHUNKS_UNDER_WAY = 2
+"""Of some ten thousand rows each: memory stays bounded, and the network is busy while the next one is decoded."""
+
+PATIENCE_MS = 120_000
+"""How long what a leader knows, or refuses, may contradict what can be read: one that was just deposed does so for a
+moment, and a record whose followers are away is not committed yet."""
+
+NO_MARKS: Mapping[TopicPartition, Mark] = MappingProxyType({})
+
+NOT_SURE = "; set exactlyOnce to false to write all of them again, and accept that some may stand twice"
+
+
+class Written(NamedTuple):
+    """Of one partition and identity, as its leader knows it now: the sequence and the offset of the last record."""
+
+    epoch: int
+    last_sequence: int
+    last_offset: int
+
+
+class FoundRows(NamedTuple):
+    """What was read back: one digest for each record, one behind the other. `is_whole`: none is missing between them,
+    nor before the first. `has_own_times`: the records have the timestamps that their rows gave them."""
+
+    rows_count: int
+    digests: bytearray
+    is_whole: bool
+    has_own_times: bool
+
+
+class Sent(Protocol):
+    """Some records on their way to one partition (`SendManyFuture`)."""
+
+    delivered_records: int
+
+    def exception(self) -> BaseException | None:
+        """None once all are acknowledged, else the first failure; waits until each is settled."""
+
+
+class SinkCluster(Protocol):
+    """What exactly once needs of a cluster; `SinkClusterClient` in cluster.py is the real one. Raises ClientError."""
+
+    def partitions_count(self, topic: str) -> int:
+        """How many the topic has; it is created where the cluster does that by itself."""
+
+    def topic_id(self, topic: str) -> TopicId:
+        """NO_TOPIC_ID where it is not known."""
+
+    def ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """High watermarks."""
+
+    def marks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Mark]:
+        """Those that stand. Raises WriteFailed for what is no mark."""
+
+    def set_marks(self, marks: Mapping[TopicPartition, Mark]) -> None:
+        """They stand when this returns, whatever broker fails then."""
+
+    def written(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Written | None]:
+        """What leaders know of the identity; None: nothing, or nothing any more."""
+
+    def remembered_ms(self) -> int:
+        """How long leaders remember who is idle (producer.id.expiration.ms)."""
+
+    def read_back(self, partition: TopicPartition, start: int, end: int, first_sequence: int) -> FoundRows | None:
+        """The identity's records with sequences from the first on in [start, end), by `digest`. None: `end` is not
+        committed yet."""
+
+    def open_producer(self, next_sequence: Mapping[TopicPartition, int]) -> None:
+        """Records that are sent from now on get these numbers."""
+
+    def send(self, partition: TopicPartition, records: Sequence[ToSend]) -> Sent:
+        """Under the identity."""
+
+    def close_producer(self) -> None:
+        """What is under way is given up."""
+
+    def now_ms(self) -> int:
+        """Wall clock."""
+
+    def pause(self) -> None:
+        """Let leaders hear of one another."""
+
+
+@dataclass(slots=True)
+class _Chunk:
+    partition: TopicPartition
+    records: Sequence[ToSend]
+    sent: Sent
+
+
+class OnceWriter:
+    """One attempt of one task."""
+
+    def __init__(self, cluster: SinkCluster, identity: TaskIdentity, run: str, *, has_timestamps: bool) -> None:
+        """run: names this run of the query, which a restart does not go on with. has_timestamps: the rows say when they
+        are from; otherwise that is the time of writing, and does not count."""
+        self._cluster = cluster
+        self._identity = identity
+        self._run = run
+        self._has_timestamps = has_timestamps
+        self._counts: dict[str, int] = {}
+        """Of the topics that were begun: among how many partitions rows are placed."""
+        self._starts: dict[TopicPartition, int] = {}
+        """Where reading back begins."""
+        self._next: dict[TopicPartition, int] = {}
+        """Sequences below are accounted for: acknowledged, or read back."""
+        self._claims: dict[TopicPartition, Claims] = {}
+        self._under_way: deque[list[_Chunk]] = deque()
+        self._is_open = False
+        self._append_times: set[TopicPartition] = set()
+        """Where the topic has put its own timestamps."""
+        self._hopeless_at_ms: int | None = None
+        """Nothing new was found; if that stays so until then, it is an error."""
+        self.found_rows = 0
+        """Left out, because they stood in the log."""
+        self.is_repeated = False
+        """The version was begun by another run of the query."""
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted(self._counts)
+
+    def partitions_count(self, topic: str) -> int:
+        """Among how many partitions the topic's rows are to be placed."""
+        if topic not in self._counts:
+            self._begin(topic)
+        return self._counts[topic]
+
+    def write(self, placed: Mapping[TopicPartition, Sequence[ToSend]]) -> None:
+        """Rows of topics that were begun. Raises WriteFailed, SupersededWrite, WrittenRowsGone."""
+        self._send(placed.items())
+        while len(self._under_way) > CHUNKS_UNDER_WAY:
+            self._settle()
+
+    def finish(self) -> None:
+        """Everything is acknowledged when this returns. Raises as `write`, and RowsChanged."""
+        while self._under_way:
+            self._settle()
+        left = {partition: claims.left for partition, claims in self._claims.items() if claims.left}
+        if left:
+            partition, count = next(iter(sorted(left.items())))
+            raise RowsChanged(
+                f"an earlier attempt of task {self._identity.task} wrote {count} rows to {partition} that this one "
+                "does not have: the query was changed, its rows are divided otherwise, or they differ from time to "
+                "time (random numbers, the time of day). What was written stays. Put back the query and the number of "
+                f"tasks (spark.sql.shuffle.partitions, minPartitions, …) that the write began with{NOT_SURE}"
+            )
+
+    # --- 1: topics ---
+
+    def _begin(self, topic: str) -> None:
+        cluster, version = self._cluster, self._identity.version
+        count = cluster.partitions_count(topic)
+        topic_id = cluster.topic_id(topic)
+        partitions = [TopicPartition(topic, number) for number in range(count)]
+        ends = cluster.ends(partitions)  # before the marks: see there
+        marks = {at: mark for at, mark in cluster.marks(partitions).items() if mark.is_of(topic_id)}
+        latest = max((mark.version for mark in marks.values()), default=version)
+        if latest > version:
+            raise SupersededWrite(
+                f"{self._identity.group!r} has begun version {latest} with topic {topic!r}, so {version} is over: this "
+                f"is a task that was given up, or a checkpoint that was put back to an earlier state{NOT_SURE}"
+            )
+        begun = {at: mark for at, mark in marks.items() if mark.version == version}
+        if begun:  # all attempts place rows as the first one did
+            count = min(count, begun[min(begun)].partitions_count)
+            partitions = partitions[:count]
+        now_ms = cluster.now_ms()
+        fresh = {
+            at: Mark(version, ends[at], count, now_ms, topic_id, self._run) for at in partitions if at not in begun
+        }
+        if fresh:
+            cluster.set_marks(fresh)
+        for at in partitions:
+            self._starts[at] = begun[at].end_offset if at in begun else ends[at]
+            self._next[at] = 0
+            self._claims[at] = Claims()
+        self._catch_up([at for at in partitions if at in begun], begun)
+        self.is_repeated = self.is_repeated or any(mark.run != self._run for mark in begun.values())
+        self._counts[topic] = count
+        if self._is_open and any(self._next[at] for at in partitions):
+            while self._under_way:
+                self._settle()
+            self._close_producer()  # the next one knows the numbers of this topic, too
+
+    def _close_producer(self) -> None:
+        self._cluster.close_producer()
+        self._is_open = False
+
+    # --- 2: rows ---
+
+    def _send(self, placed: Iterable[tuple[TopicPartition, Sequence[ToSend]]]) -> None:
+        chunks = []
+        for partition, records in placed:
+            left = self._not_found(partition, records)
+            if not left:
+                continue
+            if not self._is_open:
+                self._cluster.open_producer(self._next)
+                self._is_open = True
+            chunks.append(_Chunk(partition, left, self._cluster.send(partition, left)))
+        if chunks:
+            self._under_way.append(chunks)
+
+    def _not_found(self, partition: TopicPartition, records: Sequence[ToSend]) -> Sequence[ToSend]:
+        claims = self._claims[partition]
+        if not claims.left:
+            return records
+        has_own_times = self._has_timestamps and partition not in self._append_times
+        taken = claims.take([digest_of(record, has_own_times) for record in records])
+        self.found_rows += sum(taken)
+        return [record for record, is_taken in zip(records, taken, strict=True) if not is_taken]
+
+    # --- 3: acknowledgements ---
+
+    def _settle(self) -> None:
+        """The oldest chunks are acknowledged, or it is found out which of their rows the log has."""
+        for chunk in self._under_way[0]:
+            error = chunk.sent.exception()
+            if isinstance(error, SequenceTaken):
+                self._resolve()
+                return
+            if error is not None:
+                raise self._failure(error)
+        for chunk in self._under_way.popleft():
+            self._next[chunk.partition] += len(chunk.records)
+        self._hopeless_at_ms = None
+
+    def _failure(self, error: BaseException) -> Exception:
+        if isinstance(error, ProducerFenced):
+            return SupersededWrite(f"{error}: a later version of this write has begun{NOT_SURE}")
+        if isinstance(error, ClientError):
+            return WriteFailed(f"{error}; rows that were acknowledged before stay in the topic")
+        raise error
+
+    def _resolve(self) -> None:
+        chunks = [chunk for together in self._under_way for chunk in together]
+        self._under_way.clear()
+        unsettled: list[tuple[TopicPartition, Sequence[ToSend]]] = []
+        for chunk in chunks:
+            error = chunk.sent.exception()
+            if error is not None and not isinstance(error, SequenceTaken):
+                raise self._failure(error)
+            delivered = chunk.sent.delivered_records
+            self._next[chunk.partition] += delivered
+            if delivered < len(chunk.records):
+                unsettled.append((chunk.partition, chunk.records[delivered:]))
+        self._close_producer()
+        before = dict(self._next)
+        self._catch_up(sorted({partition for partition, _ in unsettled}))
+        if self._next != before:
+            self._hopeless_at_ms = None
+        else:
+            self._wait_or_give_up(
+                f"numbers of {unsettled[0][0]} are refused as taken, though nothing new of task {self._identity.task} "
+                "stands there"
+            )
+        self._send(unsettled)
+
+    # --- What the log has ---
+
+    def _catch_up(self, partitions: Sequence[TopicPartition], begun: Mapping[TopicPartition, Mark] = NO_MARKS) -> None:
+        """Read back what stands behind the numbers that are accounted for. `begun`: with the marks of an attempt before
+        this one, of which leaders may know nothing any more."""
+        left = list(partitions)
+        while left:
+            known = self._cluster.written(left)
+            open_ = {at: why for at in left if (why := self._hindrance(at, known[at], begun.get(at)))}
+            left = list(open_)
+            if left:
+                self._wait_or_give_up(open_[left[0]])
+        self._hopeless_at_ms = None
+
+    def _wait_or_give_up(self, why: str) -> None:
+        now_ms = self._cluster.now_ms()
+        if self._hopeless_at_ms is None:
+            self._hopeless_at_ms = now_ms + PATIENCE_MS
+        if now_ms > self._hopeless_at_ms:
+            raise WriteFailed(
+                f"{why}; that has not changed for {PATIENCE_MS // 1000} s. Look at the topic with 'strandline topics "
+                "--describe', and repeat the query"
+            )
+        self._cluster.pause()
+
+    def _hindrance(self, at: TopicPartition, known: Written | None, mark: Mark | None) -> str | None:
+        """Take up what the leader knows; or why that cannot be done yet."""
+        epoch, first = self._identity.epoch, self._next[at]
+        if known is not None and known.epoch > epoch:
+            raise SupersededWrite(f"a later version of this write has written to {at}{NOT_SURE}")
+        if known is None and not first and mark is not None and self._may_be_forgotten(mark):
+            return self._take_up(at, self._cluster.ends([at])[at], None)
+        behind = 0 if known is None or known.epoch < epoch else known.last_sequence + 1
+        if behind < first:
+            return f"{at} lacks {first - behind} rows of task {self._identity.task} that it has acknowledged"
+        return self._take_up(at, known.last_offset + 1, behind - first) if known and behind > first else None
+
+    def _may_be_forgotten(self, mark: Mark) -> bool:
+        """Half the time, since clocks differ."""
+        return self._cluster.now_ms() - mark.started_ms > self._cluster.remembered_ms() // 2
+
+    def _take_up(self, at: TopicPartition, end: int, expected: int | None) -> str | None:
+        """`expected`: how many there must be; None: leaders do not know any more, the log has to tell."""
+        found = self._cluster.read_back(at, self._starts[at], end, self._next[at])
+        if found is None:
+            return f"offsets up to {end} of {at} are not committed"
+        if not found.is_whole or expected not in (None, found.rows_count):
+            raise WrittenRowsGone(
+                f"task {self._identity.task} has written rows to {at} from offset {self._starts[at]} on, of which only "
+                f"{found.rows_count} are left: retention, compaction or 'strandline delete-records' took others, so "
+                f"nobody can tell which rows are missing{NOT_SURE}"
+            )
+        if found.rows_count:
+            self._claims[at].add(found.digests)
+            self._next[at] += found.rows_count
+            if not found.has_own_times:
+                self._append_times.add(at)
+        return None
+
+
+def digest_of(record: ToSend, has_own_times: bool) -> bytes:
+    """Of a row; what is read back is digested likewise."""
+    if len(record) == 2:
+        return digest(record[0], record[1], ())
+    return digest(record[0], record[1], record[2], record[3] if has_own_times else None)

@@ -1,0 +1,326 @@
+"""Exactly once, without Spark and without a cluster: attempts of one task that die, live side by side and come back."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from strandline.client.accumulator import ToSend
+from strandline.client.errors import DeliveryTimeout
+from strandline.client.partitioner import partition_for_key
+from strandline.protocol.types import TopicPartition
+from strandline.spark_connector.errors import RowsChanged, SupersededWrite, WriteFailed, WrittenRowsGone
+from strandline.spark_connector.writing.columns import Rows
+from strandline.spark_connector.writing.identity import TaskIdentity
+from strandline.spark_connector.writing.once import PATIENCE_MS, OnceWriter
+from strandline.spark_connector.writing.placing import placed
+from support.memory_sink import DAY_MS, Delivery, Entry, Killed, Log, MemorySink, Topics, Turns
+
+T = "t"
+ME = TaskIdentity("query.q", 7, 0)
+T0 = TopicPartition(T, 0)
+
+
+class Site:
+    """Topics, and attempts to write rows to them."""
+
+    def __init__(self, seed: int = 0, **partitions: int) -> None:
+        self.topics = Topics(partitions or {T: 3})
+        self.turns = Turns(seed)
+        self.random = random.Random(seed)
+        self.finished: dict[str, OnceWriter] = {}
+        self.failed: dict[str, Exception] = {}
+        self.sinks: dict[str, MemorySink] = {}
+
+    def attempt(
+        self,
+        name: str,
+        rows: Sequence[tuple[str, ToSend]],
+        identity: TaskIdentity = ME,
+        *,
+        chunk: int = 4,
+        answers_lost: float = 0.0,
+        has_timestamps: bool = False,
+        run: str = "run-1",
+    ) -> Callable[[], None]:
+        def write() -> None:
+            sink = self.sinks[name] = MemorySink(self.topics, self.turns, name, identity, answers_lost)
+            sink.has_timestamps = has_timestamps
+            writer = OnceWriter(sink, identity, run, has_timestamps=has_timestamps)
+            try:
+                for begin in range(0, len(rows), chunk):
+                    part = rows[begin : begin + chunk]
+                    batch = Rows([topic for topic, _ in part], None, [record for _, record in part])
+                    writer.write(placed(batch, writer.partitions_count))
+                writer.finish()
+                self.finished[name] = writer
+            except Exception as error:
+                self.failed[name] = error
+            finally:
+                with suppress(Killed):
+                    sink.close_producer()
+
+        return write
+
+    def run(self, rows: Sequence[tuple[str, ToSend]], identity: TaskIdentity = ME, **options: Any) -> OnceWriter:
+        """One attempt alone; raises what it raises."""
+        name = f"attempt-{len(self.sinks)}"
+        self.turns.run({name: self.attempt(name, rows, identity, **options)}, {})
+        if name in self.failed:
+            raise self.failed[name]
+        return self.finished[name]
+
+    def counts(self) -> Counter[tuple[str, bytes | None, bytes | None]]:
+        topics = {at.topic for at in self.topics.logs}
+        return Counter((topic, *record[:2]) for topic in topics for record in self.topics.records(topic))
+
+
+def rows(*numbers: int, topic: str = T) -> list[tuple[str, ToSend]]:
+    """Some with a key, some without."""
+    return [(topic, (b"k%d" % (n % 5) if n % 3 else None, b"v%d" % n)) for n in numbers]
+
+
+def counted(given: Sequence[tuple[str, ToSend]]) -> Counter[tuple[str, bytes | None, bytes | None]]:
+    return Counter((topic, *record[:2]) for topic, record in given)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_each_row_stands_once_however_attempts_die_and_meet(seed: int) -> None:
+    """Two tasks, of each up to two attempts at a time in orders of their own, of which some die at any call, until one
+    of each has come to its end."""
+    site = Site(seed, t=3, u=2)
+    numbers = [[site.random.randrange(40) for _ in range(site.random.randrange(1, 40))] for _ in range(2)]
+    given = [rows(*own) + rows(*own[: len(own) // 3], topic="u") for own in numbers]  # some rows are equal
+    mortality = site.random.choice([0.0, 0.02, 0.1])
+    left = {0, 1}
+    for round_ in range(200):
+        attempts = {}
+        for task in sorted(left):
+            for letter in "ab"[: site.random.randint(1, 2)]:
+                order = list(given[task])
+                if site.random.random() < 0.7:
+                    site.random.shuffle(order)
+                attempts[f"{task}{letter}{round_}"] = site.attempt(
+                    f"{task}{letter}{round_}",
+                    order,
+                    TaskIdentity("query.q", 7, task),
+                    chunk=site.random.randint(1, 9),
+                    answers_lost=site.random.choice([0.0, 0.05]),
+                    run=f"run-{round_}",
+                )
+        site.turns.run(attempts, dict.fromkeys(attempts, mortality if round_ < 20 else 0.0))
+        assert not site.failed
+        left -= {int(name[0]) for name in site.finished}
+        if not left:
+            break
+    assert not left
+    assert site.counts() == counted(given[0] + given[1])
+
+
+def test_a_first_attempt_reads_nothing_back() -> None:
+    site = Site()
+    site.run(rows(*range(50)))
+    assert "read_back" not in site.sinks["attempt-0"].calls
+    assert site.counts() == counted(rows(*range(50)))
+
+
+def test_a_repeated_write_finds_its_rows_in_another_order_and_says_so() -> None:
+    site = Site()
+    site.run(rows(*range(50)))
+    again = site.run(rows(*reversed(range(50))), run="run-2")
+    assert (again.found_rows, again.is_repeated) == (50, True)
+    assert site.counts() == counted(rows(*range(50)))
+
+
+def test_the_next_version_writes_equal_rows_again() -> None:
+    site = Site()
+    site.run(rows(1, 2, 3))
+    assert site.run(rows(1, 2, 3), TaskIdentity("query.q", 8, 0)).found_rows == 0
+    assert site.counts() == counted(rows(1, 2, 3, 1, 2, 3))
+
+
+def test_epochs_that_are_used_up_go_on_with_another_producer_id() -> None:
+    site = Site()
+    for version in (2**15 - 1, 2**15, 2**15 + 1):
+        site.run(rows(1), TaskIdentity("query.q", version, 0))
+    assert len(site.topics.records(T)) == 3
+
+
+def test_tasks_of_one_write_have_rows_of_their_own_though_one_has_set_the_marks() -> None:
+    site = Site()
+    for task in range(3):
+        found = site.run(rows(1, 2, 3), TaskIdentity("query.q", 7, task))
+        assert (found.found_rows, found.is_repeated) == (0, False)
+    assert site.counts() == counted(rows(1, 2, 3) * 3)
+
+
+def test_a_task_that_begins_beside_another_does_not_move_the_marks_past_its_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other one begins and ends between the two questions of this one."""
+    site, other = Site(t=1), Site()
+    other.topics = site.topics
+    called = MemorySink._called
+    asked: list[str] = []
+
+    def and_the_other_writes(self: MemorySink, call: str) -> None:
+        if self.identity.task == 1 and call in ("ends", "marks"):
+            asked.append(call)
+            if len(asked) == 2:
+                other.run(rows(1, 2, 3))
+        called(self, call)
+
+    monkeypatch.setattr(MemorySink, "_called", and_the_other_writes)
+    site.run(rows(4, 5), TaskIdentity("query.q", 7, 1))
+    assert other.run(rows(1, 2, 3)).found_rows == 3
+
+
+def test_an_earlier_version_is_over_once_a_later_one_began() -> None:
+    site = Site()
+    site.run(rows(1))
+    site.run(rows(2), TaskIdentity("query.q", 8, 0))
+    with pytest.raises(SupersededWrite, match=r"has begun version 8 .* so 7 is over.*exactlyOnce to false"):
+        site.run(rows(1, 3))
+    assert site.counts() == counted(rows(1, 2))
+
+
+def test_other_rows_than_the_first_time_are_an_error() -> None:
+    site = Site()
+    site.run(rows(1, 2, 3, 4))
+    with pytest.raises(RowsChanged, match=r"wrote 1 rows to t-\d that this one does not have"):
+        site.run(rows(1, 2, 3))
+
+
+@pytest.mark.parametrize("deleted", [1, 2, 3])
+def test_rows_that_were_deleted_before_the_write_was_repeated_are_an_error(deleted: int) -> None:
+    site = Site(t=1)
+    site.run(rows(1, 2, 3))
+    site.topics.logs[T0].start = deleted
+    with pytest.raises(WrittenRowsGone, match=rf"of which only {3 - deleted} are left"):
+        site.run(rows(1, 2, 3, 4))
+
+
+def test_rows_that_compaction_took_before_the_write_was_repeated_are_an_error() -> None:
+    site = Site(t=1)
+    site.run(rows(1, 2, 3))
+    for place in (0, 1, 2):
+        kept, log = site.topics.logs[T0].entries[place], site.topics.logs[T0]
+        log.entries[place] = Entry(-1, -1, -1, (None, b"another"))
+        with pytest.raises(WrittenRowsGone, match="of which only 2 are left"):
+            site.run(rows(1, 2, 3, 4))
+        log.entries[place] = kept
+
+
+def test_what_was_deleted_before_the_write_began_does_not_matter() -> None:
+    site = Site(t=1)
+    site.run(rows(9, 8), TaskIdentity("query.q", 6, 0))
+    site.run(rows(1, 2, 3))
+    site.topics.logs[T0].start = 2
+    assert site.run(rows(1, 2, 3, 4)).found_rows == 3
+
+
+def test_what_leaders_have_forgotten_is_found_in_the_log() -> None:
+    site = Site(t=1)
+    site.run(rows(1, 2, 3))
+    site.topics.logs[T0].states.clear()
+    site.topics.now_ms += DAY_MS
+    assert site.run(rows(3, 2, 1, 4)).found_rows == 3
+    site.topics.logs[T0].states.clear()
+    site.topics.logs[T0].start = 4
+    with pytest.raises(WrittenRowsGone):
+        site.run(rows(1, 2, 3, 4))
+
+
+def test_rows_behind_what_leaders_have_forgotten_go_on_with_its_numbers() -> None:
+    site = Site(t=1, u=1)
+    site.run(rows(1, 2, 3) + rows(1, 2, 3, topic="u"))
+    for log in site.topics.logs.values():
+        log.states.clear()
+    site.topics.now_ms += DAY_MS
+    site.run(rows(3, 2, 1, 4) + rows(3, 2, 1, 4, topic="u"), chunk=4)
+    for log in site.topics.logs.values():
+        assert [each.sequence for each in log.entries] == [0, 1, 2, 3]
+
+
+def test_a_topic_created_anew_is_written_from_the_beginning() -> None:
+    site = Site(t=1)
+    site.topics.ids[T] = b"1" * 16
+    site.run(rows(*range(10)), TaskIdentity("query.q", 6, 0))
+    site.run(rows(1, 2, 3))
+    site.topics.logs[T0] = Log()
+    site.topics.ids[T] = b"2" * 16
+    assert site.run(rows(1, 2, 3)).found_rows == 0
+    assert site.run(rows(1, 2, 3, 4)).found_rows == 3
+    assert site.counts() == counted(rows(1, 2, 3, 4))
+
+
+def test_a_topic_that_grew_meanwhile_keeps_its_placing_until_the_next_version() -> None:
+    site = Site(t=2)
+    site.run(rows(*range(30)))
+    site.topics.logs[TopicPartition(T, 2)] = Log()
+    assert site.run(rows(*range(40))).found_rows == 30
+    assert not site.topics.logs[TopicPartition(T, 2)].entries
+    site.run(rows(*range(40)), TaskIdentity("query.q", 8, 0))
+    assert site.topics.logs[TopicPartition(T, 2)].entries
+
+
+def test_timestamps_tell_rows_apart_unless_the_topic_puts_its_own() -> None:
+    given = [(T, (b"k", b"v", (), at)) for at in (5, 6, 7)]
+    for uses_append_time in (False, True):
+        site = Site(t=1)
+        site.topics.logs[T0].uses_append_time = uses_append_time
+        site.run(given[1:], has_timestamps=True)
+        assert site.run(given, has_timestamps=True).found_rows == 2
+        stamps = sorted(each.record[3] for each in site.topics.logs[T0].entries)
+        assert stamps == ([6, 7, 7] if uses_append_time else [5, 6, 7])
+
+
+def test_rows_that_are_not_committed_yet_are_waited_for() -> None:
+    site = Site(t=1)
+    site.run(rows(1, 2, 3))
+    site.topics.logs[T0].uncommitted = 2
+    assert site.run(rows(1, 2, 3)).found_rows == 3
+
+
+def test_a_leader_that_lost_acknowledged_rows_is_an_error_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(t=1)
+    began_ms = site.topics.now_ms
+    land = Delivery.land
+
+    def land_and_lose(self: Delivery) -> None:
+        land(self)
+        if len(self._cluster.topics.logs[T0].entries) >= 8:
+            self._cluster.topics.logs[T0].states[ME.producer_id] = (ME.epoch, 2)
+
+    monkeypatch.setattr(Delivery, "land", land_and_lose)
+    with pytest.raises(WriteFailed, match=r"t-0 lacks \d+ rows of task 0 that it has acknowledged"):
+        site.run(rows(*range(30)))
+    assert site.topics.now_ms - began_ms > PATIENCE_MS
+
+
+def test_what_is_not_acknowledged_in_time_fails_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(t=1)
+    monkeypatch.setattr(
+        Delivery, "exception", lambda self: DeliveryTimeout("not acknowledged in 5 ms", outcome_unknown=True)
+    )
+    with pytest.raises(WriteFailed, match="not acknowledged in 5 ms"):
+        site.run(rows(1))
+
+
+def test_a_row_for_a_partition_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(WriteFailed, match=r"topic 't' has no partition 7, only 3 of them"):
+        placed(Rows(T, [0, 7], [(None, b"x"), (None, b"y")]), lambda topic: 3)
+
+
+def test_rows_are_placed_by_key_as_kafka_does_and_without_one_by_value() -> None:
+    given: list[ToSend] = [(b"ann", b"1"), (b"bob", b"2"), (None, b"a"), (None, b"a"), (None, None)]
+    groups = placed(Rows(T, None, given), lambda topic: 4)
+    found = {record: at.partition for at, records in groups.items() for record in records}
+    assert found[(b"ann", b"1")] == partition_for_key(b"ann", 4)
+    assert sorted(len(records) for records in groups.values())[-1] >= 2, "equal rows go to one partition"
+    assert Counter(record for records in groups.values() for record in records) == Counter(given)
