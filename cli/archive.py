@@ -6,8 +6,6 @@ the session of their cluster. `--output json` shows one object; warnings and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,12 +23,10 @@ from strandline.cli.options import (
     topic_option,
 )
 from strandline.cli.session import bootstrap_of, session_of
-from strandline.cli.spark_session import spark_of_command, spark_progress
+from strandline.cli.spark_session import pipeline, warn
 from strandline.cli.tables import show_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from strandline.spark_connector.pipelines.archive import ArchiveSummary
     from strandline.spark_connector.pipelines.restore import RestoreSummary
 
@@ -73,13 +69,13 @@ def archive(
     source_options = {f"kafka.{key}": value for key, value in (key_value(each, "-X") for each in settings)}
     folder = folder.expanduser().absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    with _pipeline("archive", output) as (spark, on_step):
+    with pipeline("archive", output) as (spark, on_step):
         from strandline.runtime.disk_posix import PosixDisk
         from strandline.spark_connector.pipelines.archive import ArchiveOptions
         from strandline.spark_connector.pipelines.archive import archive as run
 
         asked = ArchiveOptions(servers, topic, str(folder), allow_missing, source_options)
-        summary = run(spark, asked, PosixDisk(), on_step=on_step, warn=_warn)
+        summary = run(spark, asked, PosixDisk(), on_step=on_step, warn=warn)
     if output == "json":
         show_json("archive", **asdict(summary))
     else:
@@ -121,7 +117,7 @@ def restore(
     writer_settings = {
         key.replace(".", "_").replace("-", "_"): value for key, value in client_settings(settings).items()
     }
-    with _pipeline("restore", output) as (spark, on_step):
+    with pipeline("restore", output) as (spark, on_step):
         from strandline.runtime.disk_posix import PosixDisk
         from strandline.spark_connector.pipelines.restore import RestoreOptions, restore_page
         from strandline.spark_connector.pipelines.restore import restore as run
@@ -135,23 +131,13 @@ def restore(
             topic_configs,
             writer_settings,
         )
-        summary = run(spark, asked, PosixDisk(), on_step=on_step, warn=_warn)
+        summary = run(spark, asked, PosixDisk(), on_step=on_step, warn=warn)
     if page is not None:
         page.write_text(restore_page(summary), encoding="utf-8")
     if output == "json":
         show_json("restore", **asdict(summary))
     else:
         _show_restore(summary)
-
-
-@contextmanager
-def _pipeline(name: str, output: str) -> Iterator[tuple[SparkSession, Callable[[str], None]]]:
-    with spark_progress(output) as on_step, spark_of_command(name) as spark:
-        yield spark, on_step
-
-
-def _warn(text: str) -> None:
-    click.echo(f"strandline: warning: {text}", err=True)
 
 
 def _show_archive(summary: ArchiveSummary) -> None:

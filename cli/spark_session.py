@@ -42,6 +42,18 @@ appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 
 
 @contextmanager
+def pipeline(name: str, output: str) -> Iterator[tuple[SparkSession, Callable[[str], None]]]:
+    """A session with a bar of its progress, and the function to call with what is done now."""
+    with spark_progress(output) as on_step, spark_of_command(name) as spark:
+        yield spark, on_step
+
+
+def warn(text: str) -> None:
+    """What a pipeline warns of, on stderr."""
+    click.echo(f"strandline: warning: {text}", err=True)
+
+
+@contextmanager
 def spark_of_command(name: str, settings: dict[str, str] | None = None) -> Iterator[SparkSession]:
     """A session with a task slot per core; `settings` are Spark's own and come last. ClickException where pyspark or
     pyarrow is not installed, JavaNotFound."""

@@ -32,6 +32,7 @@ from strandline.client.lookup import BrokerCalls, is_retriable
 from strandline.client.metadata import ClusterView, Metadata, TopicView, backoff_ms, raise_refusal
 from strandline.client.producer_states import KnownProducers, describe_producers
 from strandline.client.record_deletion import delete_records
+from strandline.client.replicas.reading import ReplicaReading
 from strandline.client.request_bounds import in_parts
 from strandline.client.service import Service
 from strandline.client.settings import AdminSettings, from_mapping
@@ -96,8 +97,9 @@ class RecoveredPartition(NamedTuple):
     replicas: tuple[ReplicaStanding, ...]
 
 
-class TrioAdmin(Service, GroupAdministration):
-    """Settings: `AdminSettings`, as keyword arguments. What it does with groups: `GroupAdministration`."""
+class TrioAdmin(Service, GroupAdministration, ReplicaReading):
+    """Settings: `AdminSettings`, as keyword arguments. What it does with groups: `GroupAdministration`; with single
+    replicas: `ReplicaReading`."""
 
     def __init__(
         self, bootstrap_servers: str, *, environment: ClientEnvironment | None = None, **settings: Any

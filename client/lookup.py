@@ -55,12 +55,20 @@ class BrokerCalls:
     async def call(self, broker_id: int, message: Request, answer: type[R], *, timeout_ms: float | None = None) -> R:
         """Ask that broker. `timeout_ms` bounds waiting for its turn, connecting and asking together; without it each of
         the last two has its own limit. Errors: those of `Connection.open` and `Connection.roundtrip`."""
+        return (await self.call_for_records(broker_id, message, answer, timeout_ms=timeout_ms))[0]
+
+    async def call_for_records(
+        self, broker_id: int, message: Request, answer: type[R], *, timeout_ms: float | None = None
+    ) -> tuple[R, bytes]:
+        """`call`, and what is attached to the answer."""
         with trio.move_on_after(math.inf if timeout_ms is None else max(0.0, timeout_ms) / 1000):
             async with self._locks.setdefault(broker_id, trio.Lock()):
                 connection = self._connections.get(broker_id)
                 if connection is None or connection.closed:
                     connection = self._connections[broker_id] = await self._links.open(broker_id)
-                return await connection.call(message, answer, timeout_ms=timeout_ms)
+                response, attachments = await connection.roundtrip(message, timeout_ms=timeout_ms)
+                assert isinstance(response, answer)
+                return response, bytes(attachments)  # the view ends with the next request
         raise RequestTimedOut(f"broker {broker_id} did not answer {type(message).__name__} within {timeout_ms:g} ms")
 
     def close(self) -> None:

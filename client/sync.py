@@ -24,9 +24,10 @@ from strandline.client.groups.offsets import GivenOffsets, OffsetAndMetadata
 from strandline.client.lookup import FoundOffset
 from strandline.client.metadata import ClusterView, TopicView
 from strandline.client.producer_states import KnownProducers
+from strandline.client.replicas.reading import READ_BYTES, Replica, ReplicaOffsets, ReplicaPart
 from strandline.client.sync_client import GRACE_S, Front
-from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult
-from strandline.protocol.types import TopicId, TopicPartition
+from strandline.protocol.messages import LATEST_TIMESTAMP, ConfigResource, DescribeConfigsResourceResult
+from strandline.protocol.types import NO_EPOCH, TopicId, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.processes.portal import ForkedPortal, PortalClosed
 
@@ -339,6 +340,27 @@ class Admin(Front[TrioAdmin]):
         """See `TrioAdmin.describe_producers`."""
         ids = None if producer_ids is None else list(producer_ids)
         return self._ask(self._client.describe_producers, list(partitions), ids, timeout_ms=timeout_ms)
+
+    def replica_offsets(
+        self, epochs: Mapping[Replica, int], timestamp: int = LATEST_TIMESTAMP, *, timeout_ms: float | None = None
+    ) -> ReplicaOffsets:
+        """See `TrioAdmin.replica_offsets`."""
+        return self._ask(self._client.replica_offsets, dict(epochs), timestamp, timeout_ms=timeout_ms)
+
+    def read_replica(
+        self,
+        replica: Replica,
+        offset: int,
+        *,
+        leader_epoch: int = NO_EPOCH,
+        max_bytes: int = READ_BYTES,
+        max_wait_ms: int = 0,
+        timeout_ms: float | None = None,
+    ) -> ReplicaPart:
+        """See `TrioAdmin.read_replica`."""
+        read, epoch = self._client.read_replica, leader_epoch
+        limits = {"max_bytes": max_bytes, "max_wait_ms": max_wait_ms, "timeout_ms": timeout_ms}
+        return self._ask(read, replica, offset, leader_epoch=epoch, **limits)
 
     def list_topics(self, *, timeout_ms: float | None = None) -> list[str]:
         return self._ask(self._client.list_topics, timeout_ms=timeout_ms)

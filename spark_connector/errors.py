@@ -207,7 +207,7 @@ class CorruptRecords(SourceError):
 
     def __init__(self, text: str) -> None:
         super().__init__(
-            f"{text}. Another replica may be whole: compare them with 'strandline dump-log', or read around the batch "
+            f"{text}. Another replica may be whole: 'strandline audit' says which are; or read around the batch "
             "with startingOffsets and endingOffsets"
         )
 

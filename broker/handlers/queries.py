@@ -180,8 +180,9 @@ class QueryHandler:
     # --- ListOffsets -------------------------------------------------------------------------------------------
 
     def list_offsets(self, request: RequestInHand[ListOffsetsRequest]) -> Remainder | None:
-        """Earliest, latest (the read limit), by timestamp, or the largest timestamp; asked of the leader only. Whether
-        transactions are open changes nothing: there are none, so what is committed is stable, too."""
+        """Earliest, latest (the read limit), by timestamp, or the largest timestamp; asked of the leader only, but for
+        `_end_of_replica`. Whether transactions are open changes nothing: there are none, so what is committed is
+        stable, too."""
         self._burst.write_appends()  # an earlier produce of the same burst is visible to this question
         topics = request.message.topics
         answers = [ListOffsetsTopicResponse(topic.name, []) for topic in topics]
@@ -192,9 +193,11 @@ class QueryHandler:
     def _list(
         self, request: RequestInHand[ListOffsetsRequest], answers: list[ListOffsetsTopicResponse]
     ) -> Iterator[int]:
+        of_any_replica = request.message.replica_id == ANY_REPLICA
         for topic, answer in zip(request.message.topics, answers, strict=True):
             for wanted in topic.partitions:
-                answer.partitions.append(self._list_offset(topic.name, wanted))
+                ask = self._end_of_replica if of_any_replica else self._list_offset
+                answer.partitions.append(ask(topic.name, wanted))
                 yield 1
         request.respond(ListOffsetsResponse(answers))
 
@@ -234,6 +237,21 @@ class QueryHandler:
         if timestamp < MAX_TIMESTAMP:
             return ListOffsetsPartitionResponse(index, ErrorCode.UNSUPPORTED_VERSION)
         return ListOffsetsPartitionResponse(index, 0)
+
+    def _end_of_replica(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        """For tools that compare replicas (`ANY_REPLICA`), also from a follower, as a Kafka does: the latest offset is
+        where this replica's log ends, whatever is committed of it, and the earliest where it begins."""
+        index, log_end = wanted.partition_index, wanted.timestamp == LATEST_TIMESTAMP
+        partition = self._replicas.partitions.get((topic, index))
+        serves = partition is not None and (partition.leadership is not None or partition.is_following)
+        if partition is None or not serves or wanted.timestamp not in (LATEST_TIMESTAMP, EARLIEST_TIMESTAMP):
+            return self._list_offset(topic, wanted)
+        if code := self._fence_epoch(wanted.current_leader_epoch, partition):
+            return ListOffsetsPartitionResponse(index, code)
+        log = partition.log
+        offset = log.log_end_offset if log_end else log.log_start_offset
+        epoch = partition.leader_epoch if log_end else log.epochs.epoch_at(offset)
+        return ListOffsetsPartitionResponse(index, 0, -1, offset, epoch)
 
     async def _find_by_time(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         """The first record that is not older, or that has the largest timestamp of those below the read limit. The role
@@ -330,12 +348,17 @@ class QueryHandler:
 
     def _fence(self, topic: str, index: int, epoch: int, partition: Partition | None) -> int:
         """0, or why this broker may not answer for that partition at that epoch."""
-        if partition is not None and epoch != NO_EPOCH and epoch != partition.leader_epoch:
-            older = epoch < partition.leader_epoch
-            return ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
+        if partition is not None and (code := self._fence_epoch(epoch, partition)):
+            return code
         if partition is None or partition.leadership is None:
             return self._replicas.why_not_leading(topic, index, partition)[0]
         return 0
+
+    @staticmethod
+    def _fence_epoch(epoch: int, partition: Partition) -> int:
+        if epoch in (NO_EPOCH, partition.leader_epoch):
+            return 0
+        return ErrorCode.FENCED_LEADER_EPOCH if epoch < partition.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 def _is_by_time(wanted: ListOffsetsPartition) -> bool:

@@ -172,7 +172,8 @@ class FetchResponse(Message, frozen=True, array_like=True, gc=False):
 class FetchRequest(Request, frozen=True, array_like=True, gc=False):
     """Read from several partitions; the same request serves consumers and followers.
 
-    replica_id: broker id of a follower, −1 for a consumer. replica_epoch: the follower's incarnation (the version of
+    replica_id: broker id of a follower, −1 for a consumer, `ANY_REPLICA` for whoever compares replicas: any of them
+    answers, up to the high watermark that it knows. replica_epoch: the follower's incarnation (the version of
     `/brokers/incarnations/<id>`), checked in ZooKeeper before that follower may join an ISR (KIP-903).
     The answer waits up to max_wait_ms for min_bytes; it holds at most max_bytes, but the first batch of the first
     non-empty partition is always sent whole (KIP-74).
@@ -235,7 +236,10 @@ class ListOffsetsResponse(Message, frozen=True, array_like=True, gc=False):
 
 
 class ListOffsetsRequest(Request, frozen=True, array_like=True, gc=False):
-    """Offsets by time; asked of the leader. A leader answers OFFSET_NOT_AVAILABLE until its HW is sure."""
+    """Offsets by time; asked of the leader. A leader answers OFFSET_NOT_AVAILABLE until its HW is sure.
+
+    replica_id: −1 for a consumer. Whoever compares replicas asks as `ANY_REPLICA`: then the earliest and latest
+    offset are where the asked replica's log begins and ends, leader or not, committed or not."""
 
     topics: Named[ListOffsetsTopic]
     replica_id: Int32 = NO_BROKER

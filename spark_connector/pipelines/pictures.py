@@ -130,14 +130,37 @@ def bars(
     return _key(stacked) + _svg(BAR_HEIGHT + 24, unit, marks)
 
 
+def grid(
+    rows: Sequence[str],
+    columns: Sequence[str],
+    cells: Mapping[tuple[str, str], tuple[str, str]],
+    colours: Mapping[str, str],
+) -> str:
+    """A table whose cells, (row, column) → (text, kind), have the colour of their kind on the side."""
+    if not rows:
+        return "<p>nothing to show</p>"
+
+    def cell(row: str, column: str) -> str:
+        if (row, column) not in cells:
+            return "<td></td>"
+        text, kind = cells[row, column]
+        colour = escape(colours.get(kind, REST_COLOUR))
+        return f'<td style="border-left:.6em solid {colour}">{escape(text)}</td>'
+
+    head = "<th></th>" + "".join(f"<th>{escape(column)}</th>" for column in columns)
+    body = "".join(f"<tr><th>{escape(row)}</th>{''.join(cell(row, column) for column in columns)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
 def timeline(
     rows: Mapping[str, Sequence[Span]],
     *,
     colours: Mapping[str, str] | None = None,
     shown: Callable[[float], str] = lambda value: f"{value:g}",
+    unit: str = "time",
 ) -> str:
-    """A row of spans for each name, on one axis. `colours`: kind → colour; else they are taken in turn. ValueError for
-    more spans than a browser draws well."""
+    """A row of spans for each name, on one axis; later ones are drawn over earlier ones. `colours`: kind → colour; else
+    they are taken in turn. ValueError for more spans than a browser draws well."""
     spans = [span for row in rows.values() for span in row]
     if not spans:
         return "<p>nothing to show</p>"
@@ -166,7 +189,7 @@ def timeline(
                 f'width="{max((span.end - span.start) * scale, 1):.2f}" height="{ROW_HEIGHT - 6}" '
                 f'fill="{escape(of_kind[span.kind])}"><title>{title}</title></rect>'
             )
-    return _key(of_kind, list(of_kind.values())) + _svg(bottom + 24, "time", marks)
+    return _key(of_kind, list(of_kind.values())) + _svg(bottom + 24, unit, marks)
 
 
 def size_text(size_bytes: float) -> str:

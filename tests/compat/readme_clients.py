@@ -6,7 +6,7 @@ import shlex
 
 from compat.jars import KAFKA_3
 from compat.other_clients import INSTALLED, java, run
-from integration.test_readme import block
+from support.readme import block
 
 HEADING = "From any Kafka client"
 

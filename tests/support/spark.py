@@ -18,7 +18,7 @@ def spark_session(folder: Path, **settings: str) -> Iterator[Any]:
 
     os.environ.update(spark_environment())
     builder = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.config("spark.master", "local[2]")
         .appName("strandline")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")

@@ -43,7 +43,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         partitions = (RestoredPartition(0, 1, 3, 2048, False),)
         return RestoreSummary(options.topic, options.folder, "clicks", True, partitions, 1, 3, 2048, False)
 
-    monkeypatch.setattr(commands, "_pipeline", pipeline)
+    monkeypatch.setattr(commands, "pipeline", pipeline)
     monkeypatch.setattr(archiving, "archive", archive)
     monkeypatch.setattr(restoring, "restore", restore)
     return given

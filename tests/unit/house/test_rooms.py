@@ -18,7 +18,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "storage": ("disk", "segments", "producers", "log", "recovery", "cleaning", "manager", "inspection"),
     "controller": ("planning", "orders", "partitions", "topics", "brokers", "term"),
     "broker": ("network", "replication", "upkeep", "membership", "admin", "groups", "handlers"),
-    "client": ("groups",),
+    "client": ("groups", "replicas"),
     "spark_connector": ("options", "reading", "streaming", "writing", "pipelines"),
     "testkit": ("zookeeper", "disk", "network"),
 }

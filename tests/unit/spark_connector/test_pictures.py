@@ -13,6 +13,7 @@ from strandline.spark_connector.pipelines.pictures import (
     Span,
     bars,
     figures,
+    grid,
     page,
     section,
     size_text,
@@ -34,7 +35,8 @@ def test_a_page_escapes_every_text_and_loads_nothing() -> None:
         figures([(NASTY, NASTY)]),
         section(NASTY, table([NASTY, "n"], [[NASTY, "1"]], ["n"]), note=NASTY),
         bars([NASTY], {NASTY: [1]}, unit=NASTY),
-        timeline({NASTY: [Span(0, 1, NASTY, NASTY)]}),
+        timeline({NASTY: [Span(0, 1, NASTY, NASTY)]}, unit=NASTY),
+        grid([NASTY], [NASTY], {(NASTY, NASTY): (NASTY, NASTY)}, {NASTY: NASTY}),
     ]
     whole = page(NASTY, pieces, subtitle=NASTY)
     for piece in pieces:
@@ -69,6 +71,18 @@ def test_a_timeline_places_spans_on_one_axis() -> None:
     assert drawn.count('fill="#f00"') == 1
     with pytest.raises(ValueError, match="more than"):
         timeline({"p": [Span(0, 1, "k")] * (MOST_MARKS + 1)})
+
+
+def test_a_grid_has_a_coloured_cell_where_there_is_something() -> None:
+    drawn = grid(["p", "q"], ["a", "b"], {("p", "a"): ("fine", "good"), ("q", "b"): ("gone", "odd")}, {"good": "#0f0"})
+    cells = [(each.get("style"), each.text) for each in ElementTree.fromstring(drawn).iter("td")]
+    assert cells == [
+        ("border-left:.6em solid #0f0", "fine"),
+        (None, None),
+        (None, None),
+        ("border-left:.6em solid #9498a0", "gone"),
+    ]
+    assert grid([], [], {}, {}) == "<p>nothing to show</p>"
 
 
 def test_sizes_are_short() -> None:

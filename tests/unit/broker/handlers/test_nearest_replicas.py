@@ -170,6 +170,25 @@ async def test_a_tool_that_compares_replicas_reads_from_any(autojump_clock: Mock
     assert offsets((await leader()).fetch((T0, 0), replica_id=ANY_REPLICA)) == [0, 1, 2], "below HW there, too"
 
 
+async def test_who_compares_replicas_acknowledges_nothing(autojump_clock: MockClock) -> None:
+    site = await leader()
+    partition = site.partition()
+    before = {each.broker_id: each.log_end_offset for each in partition.leadership.followers.values()}
+    for offset in (0, LEO - 1, LEO, 2**40):
+        site.fetch((T0, offset), replica_id=ANY_REPLICA)
+    assert {each.broker_id: each.log_end_offset for each in partition.leadership.followers.values()} == before
+    assert partition.high_watermark == LEO - 1
+
+
+async def test_who_compares_replicas_is_told_where_a_log_begins_whatever_was_asked(autojump_clock: MockClock) -> None:
+    for site, code, high_watermark in (
+        (await leader(), ErrorCode.OFFSET_OUT_OF_RANGE, LEO - 1),
+        (await follower(), ErrorCode.OFFSET_NOT_AVAILABLE, 2),
+    ):
+        data = told(site.fetch((T0, LEO + 1), replica_id=ANY_REPLICA))
+        assert (data.error_code, data.high_watermark, data.log_start_offset) == (code, high_watermark, 0)
+
+
 async def test_other_followers_do_not_read_from_a_follower(autojump_clock: MockClock) -> None:
     site = await follower()
     assert told(site.follow(3, 0, rack_id="rack-1")).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

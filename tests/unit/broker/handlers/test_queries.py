@@ -62,9 +62,9 @@ class Queries:
         self.handler.metadata(in_hand(hand))
         return hand.answer
 
-    def offset(self, timestamp: int, *, epoch: int = -1, tp=T0) -> ListOffsetsPartitionResponse:
+    def offset(self, timestamp: int, *, epoch: int = -1, tp=T0, replica_id: int = -1) -> ListOffsetsPartitionResponse:
         asked = ListOffsetsPartition(tp.partition, timestamp, epoch)
-        hand = Hand(ListOffsetsRequest([ListOffsetsTopic(tp.topic, [asked])]))
+        hand = Hand(ListOffsetsRequest([ListOffsetsTopic(tp.topic, [asked])], replica_id))
         self.handler.list_offsets(in_hand(hand))
         return hand.answer.topics[0].partitions[0]
 
@@ -353,6 +353,32 @@ async def test_offsets_are_the_leaders_to_tell(queries: Queries, autojump_clock:
     await queries.site.follow_leader()
     assert queries.offset(LATEST_TIMESTAMP).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert queries.offset(LATEST_TIMESTAMP, tp=T1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_tool_that_compares_replicas_is_told_where_each_log_ends(
+    queries: Queries, autojump_clock: MockClock
+) -> None:
+    site = queries.site
+    await site.lead(epoch=1)
+    site.produce((T0, batch(5)), acks=1)
+    site.follow(2, 3)
+    site.follow(3, 3)
+    before = site.partition().leadership.followers[2].log_end_offset
+    assert queries.offset(LATEST_TIMESTAMP, replica_id=ANY_REPLICA).offset == 5, "also what is not committed"
+    assert queries.offset(EARLIEST_TIMESTAMP, replica_id=ANY_REPLICA).offset == 0
+    assert (site.partition().high_watermark, site.partition().leadership.followers[2].log_end_offset) == (3, before)
+    await site.follow_leader(epoch=2)
+    told = queries.offset(LATEST_TIMESTAMP, replica_id=ANY_REPLICA, epoch=2)
+    assert (told.error_code, told.offset, told.leader_epoch) == (0, 5, 2)
+    fenced = queries.offset(LATEST_TIMESTAMP, replica_id=ANY_REPLICA, epoch=1)
+    assert fenced.error_code == ErrorCode.FENCED_LEADER_EPOCH
+    begin = queries.offset(EARLIEST_TIMESTAMP, replica_id=ANY_REPLICA)
+    assert (begin.error_code, begin.offset, begin.leader_epoch) == (0, 0, 1)
+    refused = queries.offset(LATEST_TIERED_TIMESTAMP, replica_id=ANY_REPLICA)
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    site.replicas.resign(site.partition())
+    assert queries.offset(LATEST_TIMESTAMP, replica_id=ANY_REPLICA).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert queries.offset(LATEST_TIMESTAMP, replica_id=ANY_REPLICA, tp=T1).error_code != 0
 
 
 async def lone_leader(queries: Queries, *tps: TopicPartition) -> ReplicaSite:

@@ -1,0 +1,351 @@
+"""Every replica of every partition compared with its leader's, below the high watermark, by checksum.
+
+    summary = audit(spark, AuditOptions("localhost:9092"))
+    assert summary.is_equal, [each for each in summary.partitions if each.state != "equal"]
+
+The comparison is `client.replicas`, whose modules say what counts as a difference and what is not proven (compacted
+partitions); here it is spread over Spark's tasks. The brokers' logs are read as they are: nothing is changed, nobody is
+locked out, and what is written, deleted or moved meanwhile is no difference. Whatever one look finds a second one, made
+from a new plan, must find, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from strandline.client.metadata import PartitionView, TopicView
+from strandline.client.replicas.comparison import DIFFERENCES, OFFLINE, UNREAD, Compared, Finding
+from strandline.client.replicas.looking import Known, Work, are_confirmed, plan
+from strandline.client.replicas.reading import Replica
+from strandline.protocol.messages import ConfigResource
+from strandline.protocol.types import TopicPartition
+from strandline.spark_connector.errors import UnknownTopic
+from strandline.spark_connector.pipelines.audit_task import run_on_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from strandline import Admin
+
+MAX_LOOKS = 5
+"""So often at what keeps changing; a difference that stays is found twice."""
+
+EQUAL, BEHIND, DIFFERS = "equal", "behind", "different"
+STATES = (EQUAL, BEHIND, OFFLINE, UNREAD, DIFFERS)
+"""Of a replica, the worst last. A replica that is behind is equal as far as it has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """Which partitions: those of `topics` (name → their numbers, None: all of them), else of the topics whose whole
+    name `pattern` matches, None: of all. `client_settings`: of our admin client."""
+
+    bootstrap_servers: str
+    topics: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict)
+    pattern: str | None = None
+    include_internal: bool = False
+    """The brokers' own topics, too, where topics are not named one by one."""
+    allow_offline: bool = False
+    """Replicas of brokers that are not running are told, but do not count."""
+    client_settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedReplica:
+    """`start` to `end` was compared. `lag`: offsets that are committed at the leader, and here not known to be."""
+
+    broker_id: int
+    is_leader: bool
+    in_sync: bool
+    state: str
+    start: int
+    end: int
+    lag: int
+    batches: int
+    records: int
+    size_bytes: int
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedPartition:
+    """`state`: the worst of its replicas'."""
+
+    topic: str
+    partition: int
+    leader: int
+    is_compacted: bool
+    state: str
+    replicas: tuple[AuditedReplica, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSummary:
+    """`is_equal`: nothing differs, and everything could be read (but for what was allowed to be offline)."""
+
+    is_equal: bool
+    topics: int
+    replicas: int
+    replicas_by_state: Mapping[str, int]
+    batches: int
+    records: int
+    size_bytes: int
+    looks: int
+    partitions: tuple[AuditedPartition, ...]
+
+
+Results = Iterable[tuple[Work, Mapping[int, Compared]]]
+
+
+def audit(
+    spark: SparkSession,
+    options: AuditOptions,
+    *,
+    on_step: Callable[[str], None] = lambda step: None,
+    warn: Callable[[str], None] = lambda text: None,
+) -> AuditSummary:
+    """Compare; `on_step` is told what is done now. UnknownTopic, the client's errors; what a task raises comes as
+    Spark's exception."""
+    from strandline import Admin
+
+    servers = {"bootstrap_servers": options.bootstrap_servers, "client_id": "strandline-audit"}
+    settings = {**servers, **options.client_settings}
+    with Admin(**settings) as admin:
+        return audited(admin, options, lambda works: run_on_spark(spark, settings, works), on_step=on_step, warn=warn)
+
+
+def audited(
+    admin: Admin,
+    options: AuditOptions,
+    run: Callable[[list[Work]], Results],
+    *,
+    on_step: Callable[[str], None] = lambda step: None,
+    warn: Callable[[str], None] = lambda text: None,
+) -> AuditSummary:
+    """`audit`, wherever the pieces are compared: that is what `run` does."""
+    on_step("looking at the cluster")
+    state = Audit(admin, chosen_topics(admin, options), options, warn)
+    while works := state.next_look():
+        replicas = len({(work.partition, broker) for work in works for broker in work.brokers})
+        on_step(f"comparing {replicas:,} replicas" if state.looks == 1 else "looking again")
+        state.take(run(works))
+    return state.summary()
+
+
+# --- Which topics ----------------------------------------------------------------------------------------------
+
+
+def chosen_topics(admin: Admin, options: AuditOptions) -> dict[str, TopicView]:
+    """Those that the options name. UnknownTopic."""
+    known = admin.describe_topics()
+    for name, numbers in options.topics.items():
+        if name not in known:
+            raise UnknownTopic(f"Topic {name!r} does not exist; check the spelling ('strandline topics --list')")
+        for number in numbers or ():
+            if number not in known[name].partitions:
+                raise UnknownTopic(
+                    f"Topic {name!r} has no partition {number}, but {len(known[name].partitions)}, counted from 0"
+                )
+    if options.topics:
+        return {name: known[name] for name in options.topics}
+    chosen = {
+        name: topic
+        for name, topic in known.items()
+        if (options.pattern is None or re.fullmatch(options.pattern, name))
+        and (options.include_internal or not topic.is_internal)
+    }
+    if not chosen and options.pattern is not None:
+        raise UnknownTopic(f"No topic's name matches {options.pattern!r}; 'strandline topics --list' shows them")
+    return chosen
+
+
+def _compacted(admin: Admin, topics: Iterable[str]) -> set[str]:
+    def policy(topic: str) -> str:
+        configured = admin.describe_configs(ConfigResource.TOPIC, topic)
+        return next((each.value or "" for each in configured if each.name == "cleanup.policy"), "")
+
+    return {topic for topic in topics if "compact" in policy(topic)}
+
+
+# --- Looking, until what is found is sure ----------------------------------------------------------------------
+
+Piece = tuple[TopicPartition, int]
+
+
+class Audit:
+    """What is known so far, piece by piece; what is not sure is looked at again."""
+
+    def __init__(
+        self, admin: Admin, topics: Mapping[str, TopicView], options: AuditOptions, warn: Callable[[str], None]
+    ) -> None:
+        self.looks = 0
+        self._admin = admin
+        self._topics = dict(topics)
+        self._options = options
+        self._warn = warn
+        self._compacted = _compacted(admin, topics)
+        self._known: Known = {}
+        self._pieces: dict[Piece, tuple[Work, dict[int, Compared]]] = {}
+        self._before: dict[Replica, list[Finding]] = {}
+
+    def next_look(self) -> list[Work]:
+        """What has to be compared now; nothing once all is sure."""
+        found = self._found()
+        is_sure = all(are_confirmed(found[replica], self._before.get(replica, ())) for replica in found)
+        if self.looks and (is_sure or self.looks == MAX_LOOKS):
+            return []
+        self._before = found
+        if not self.looks:
+            works, self._known = plan(self._admin, self._topics.values(), self._compacted, self._is_meant)
+        else:
+            works = self._plan_again({replica.partition for replica in found})
+        self.looks += 1
+        # Where there is nothing to read, what is known has to be found again all the same.
+        return works or self.next_look()
+
+    def take(self, results: Results) -> None:
+        for work, compared in results:
+            self._pieces[work.piece] = work, dict(compared)
+
+    def _is_meant(self, partition: TopicPartition) -> bool:
+        numbers = self._options.topics.get(partition.topic)
+        return numbers is None or partition.partition in numbers
+
+    def _plan_again(self, partitions: set[TopicPartition]) -> list[Work]:
+        """The pieces of these partitions in which something was found, or not all replicas were read."""
+        self._update_topics()
+        topics = [self._topics[name] for name in sorted({each.topic for each in partitions} & set(self._topics))]
+        works, known = plan(self._admin, topics, self._compacted, partitions.__contains__)
+        unread = {replica.partition for replica in self._known if self._known[replica].kind in (OFFLINE, UNREAD)}
+        open_pieces = {
+            piece
+            for piece, (_, compared) in self._pieces.items()
+            if piece[0] in partitions and (piece[0] in unread or any(each.findings for each in compared.values()))
+        }
+        planned = {work.piece for work in works}
+        for piece in open_pieces - planned:  # deleted meanwhile, or without a leader now, which is told of all of it
+            del self._pieces[piece]
+        self._known = {replica: each for replica, each in self._known.items() if replica.partition not in partitions}
+        self._known |= known
+        return [work for work in works if work.piece in open_pieces or work.piece not in self._pieces]
+
+    def _update_topics(self) -> None:
+        """Leaders and replicas as they are now; without topics that were deleted meanwhile, or made anew."""
+        now = self._admin.describe_topics()
+        for name, before in list(self._topics.items()):
+            if name in now and now[name].topic_id == before.topic_id:
+                self._topics[name] = now[name]
+                continue
+            self._warn(f"topic {name!r} was deleted while it was audited")
+            del self._topics[name]
+            self._pieces = {piece: each for piece, each in self._pieces.items() if piece[0].topic != name}
+            self._known = {replica: each for replica, each in self._known.items() if replica.partition.topic != name}
+
+    def _found(self) -> dict[Replica, list[Finding]]:
+        found = {replica: [finding] for replica, finding in self._known.items()}
+        for (partition, _), (_, compared) in self._pieces.items():
+            for broker, result in compared.items():
+                if result.findings:
+                    found.setdefault(Replica(partition, broker), []).extend(result.findings)
+        return found
+
+    # --- What came of it ---
+
+    def summary(self) -> AuditSummary:
+        pieces: dict[TopicPartition, list[Mapping[int, Compared]]] = {}
+        for (partition, _), (_, compared) in sorted(self._pieces.items()):
+            pieces.setdefault(partition, []).append(compared)
+        found = self._found()
+        partitions = [
+            self._partition(partition, view, pieces.get(partition, []), found)
+            for name, topic in sorted(self._topics.items())
+            for number, view in sorted(topic.partitions.items())
+            if self._is_meant(partition := TopicPartition(name, number))
+        ]
+        replicas = [replica for partition in partitions for replica in partition.replicas]
+        by_state = {state: sum(replica.state == state for replica in replicas) for state in STATES}
+        wrong = by_state[DIFFERS] + by_state[UNREAD]
+        return AuditSummary(
+            is_equal=not wrong and (self._options.allow_offline or not by_state[OFFLINE]),
+            topics=len(self._topics),
+            replicas=len(replicas),
+            replicas_by_state=by_state,
+            batches=sum(each.batches for each in replicas),
+            records=sum(each.records for each in replicas),
+            size_bytes=sum(each.size_bytes for each in replicas),
+            looks=self.looks,
+            partitions=tuple(partitions),
+        )
+
+    def _partition(
+        self,
+        partition: TopicPartition,
+        view: PartitionView,
+        pieces: list[Mapping[int, Compared]],
+        found: Mapping[Replica, list[Finding]],
+    ) -> AuditedPartition:
+        bounds = {broker: _bounds([piece[broker] for piece in pieces if broker in piece]) for broker in view.replicas}
+        committed = bounds[view.leader][1] if view.leader in bounds else 0
+        replicas = []
+        for broker in view.replicas:
+            compared = [piece[broker] for piece in pieces if broker in piece]
+            findings = joined(found.get(Replica(partition, broker), ()))
+            start, end = bounds[broker]
+            lag = max(0, committed - end) if any(each.is_behind for each in compared) else 0
+            replicas.append(
+                AuditedReplica(
+                    broker_id=broker,
+                    is_leader=broker == view.leader,
+                    in_sync=broker in view.in_sync_replicas,
+                    state=_state(findings, lag),
+                    start=start,
+                    end=end,
+                    lag=lag,
+                    batches=sum(each.batches for each in compared),
+                    records=sum(each.records for each in compared),
+                    size_bytes=sum(each.size_bytes for each in compared),
+                    findings=findings,
+                )
+            )
+        worst = max((replica.state for replica in replicas), key=STATES.index, default=EQUAL)
+        is_compacted = partition.topic in self._compacted
+        return AuditedPartition(*partition, view.leader, is_compacted, worst, tuple(replicas))
+
+
+def joined(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """In order, where the pieces of a partition do not show any more: what both of two neighbours saw is there once."""
+    result: list[Finding] = []
+    for finding in sorted(findings, key=lambda each: (each.start, each.end)):
+        last = next((each for each in reversed(result) if each.kind == finding.kind), None)
+        if last is None or finding.start > last.end or (finding.start == last.end and finding.text != last.text):
+            result.append(finding)
+        elif finding.end > last.end:
+            both = replace(last, end=finding.end, count=last.count + finding.count)
+            result[result.index(last)] = both
+    return tuple(result)
+
+
+def _bounds(compared: list[Compared]) -> tuple[int, int]:
+    """From where to where all was compared; pieces in order."""
+    if not compared:
+        return 0, 0
+    filled = [each for each in compared if each.end > each.start] or compared[:1]
+    start, end = filled[0].start, filled[0].end
+    for each in filled[1:]:
+        if each.start > end:
+            break
+        end = each.end
+    return start, end
+
+
+def _state(findings: tuple[Finding, ...], lag: int) -> str:
+    kinds = {finding.kind for finding in findings}
+    if kinds & set(DIFFERENCES):
+        return DIFFERS
+    for state in (UNREAD, OFFLINE):
+        if state in kinds:
+            return state
+    return BEHIND if lag else EQUAL

@@ -1,0 +1,93 @@
+"""A cluster in memory for tests of audits: an admin client over `MemoryReplica`s, whose leaders can move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+from strandline.client.errors import AnsweredError, CannotReachBroker, ClientError
+from strandline.client.metadata import PartitionView, TopicView
+from strandline.client.replicas.comparison import Compared
+from strandline.client.replicas.looking import Reader, Work, look
+from strandline.client.replicas.reading import Replica, ReplicaPart
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import EARLIEST_TIMESTAMP
+from strandline.protocol.types import TopicPartition
+from support.damaged_replicas import MemoryReplica
+
+TOPIC_ID = bytes(15) + b"\x01"
+
+
+@dataclass
+class MemoryAdmin:
+    """Replicas by where they are; broker 1 leads unless `leaders` says otherwise. `before_plan`: is called whenever the
+    topics are described, with the number of the time."""
+
+    replicas: dict[Replica, MemoryReplica]
+    leaders: dict[TopicPartition, int] = field(default_factory=dict)
+    epoch: int = 0
+    offline: set[int] = field(default_factory=set)
+    unreachable: set[int] = field(default_factory=set)
+    out_of_sync: set[Replica] = field(default_factory=set)
+    refused: dict[Replica, str] = field(default_factory=dict)
+    compacted: set[str] = field(default_factory=set)
+    internal: set[str] = field(default_factory=set)
+    topic_ids: dict[str, bytes] = field(default_factory=dict)
+    before_plan: Callable[[int], None] = lambda time: None
+    described: int = 0
+    waits: list[int] = field(default_factory=list)
+
+    def describe_topics(self) -> dict[str, TopicView]:
+        self.described += 1
+        self.before_plan(self.described)
+        partitions: dict[str, dict[int, PartitionView]] = {}
+        for replica in self.replicas:
+            topic, number = replica.partition
+            partitions.setdefault(topic, {})[number] = self._view(replica.partition)
+        return {
+            name: TopicView(name, self.topic_ids.get(name, TOPIC_ID), views, is_internal=name in self.internal)
+            for name, views in partitions.items()
+        }
+
+    def _view(self, partition: TopicPartition) -> PartitionView:
+        brokers = tuple(replica.broker_id for replica in self.replicas if replica.partition == partition)
+        in_sync = tuple(broker for broker in brokers if Replica(partition, broker) not in self.out_of_sync)
+        return PartitionView(
+            self.leaders.get(partition, 1),
+            self.epoch,
+            brokers,
+            tuple(broker for broker in in_sync if broker not in self.offline),
+            tuple(broker for broker in brokers if broker in self.offline),
+            refused_replicas={each.broker_id: why for each, why in self.refused.items() if each.partition == partition},
+        )
+
+    def describe_configs(self, kind: object, name: str) -> list[SimpleNamespace]:
+        policy = "compact" if name in self.compacted else "delete"
+        return [SimpleNamespace(name="segment.bytes", value="1"), SimpleNamespace(name="cleanup.policy", value=policy)]
+
+    def replica_offsets(
+        self, epochs: Mapping[Replica, int], timestamp: int, *, timeout_ms: float
+    ) -> dict[Replica, int | ClientError]:
+        return {replica: self._offset(replica, timestamp) for replica in epochs}
+
+    def _offset(self, replica: Replica, timestamp: int) -> int | ClientError:
+        if replica.broker_id in self.unreachable:
+            return CannotReachBroker(f"broker {replica.broker_id} cannot be reached")
+        log = self.replicas[replica]
+        return log.log_start if timestamp == EARLIEST_TIMESTAMP else max(log.ends.values(), default=log.log_start)
+
+    def read_replica(self, replica: Replica, offset: int, *, leader_epoch: int, max_wait_ms: int) -> ReplicaPart:
+        if replica.broker_id in self.unreachable:
+            raise CannotReachBroker(f"broker {replica.broker_id} cannot be reached")
+        if leader_epoch != self.epoch:
+            raise AnsweredError(ErrorCode.FENCED_LEADER_EPOCH, "the leader has changed")
+        if max_wait_ms:
+            self.waits.append(replica.broker_id)
+            self.replicas[replica].learn()
+        return self.replicas[replica].read(offset)
+
+    def run(self, works: list[Work]) -> list[tuple[Work, dict[int, Compared]]]:
+        """What Spark does in tasks."""
+        reader = Reader(self.read_replica)
+        return [(work, look(reader, work)) for work in works]

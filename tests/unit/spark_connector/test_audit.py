@@ -1,0 +1,326 @@
+"""An audit over a cluster in memory: which replicas are compared, what is looked at again, what is told of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.client.errors import CannotReachBroker
+from strandline.client.replicas import looking
+from strandline.client.replicas.comparison import Finding
+from strandline.client.replicas.reading import Replica
+from strandline.protocol.types import TopicPartition
+from strandline.spark_connector.errors import UnknownTopic
+from strandline.spark_connector.pipelines.audit import MAX_LOOKS, AuditOptions, AuditSummary, audited, joined
+from strandline.spark_connector.pipelines.audit_page import audit_page
+from strandline.spark_connector.pipelines.audit_task import bundled, decoded, encoded
+from support.audited_cluster import MemoryAdmin
+from support.damaged_replicas import MemoryReplica, batch_at, flipped, plain_batches
+
+SIZES = [3, 1, 4, 2, 5]
+END = sum(SIZES)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+DAMAGED_AT = 4
+
+
+def cluster(*partitions: TopicPartition, **fields: Any) -> MemoryAdmin:
+    """Three brokers; each has every partition."""
+    replicas = {
+        Replica(partition, broker): MemoryReplica(plain_batches(SIZES))
+        for partition in partitions or (T0,)
+        for broker in (1, 2, 3)
+    }
+    return MemoryAdmin(replicas, **fields)
+
+
+def damage(admin: MemoryAdmin, broker: int, partition: TopicPartition = T0) -> None:
+    stored = admin.replicas[Replica(partition, broker)].stored
+    stored[DAMAGED_AT] = flipped(stored[DAMAGED_AT], 65)
+
+
+def run(admin: MemoryAdmin, **options: Any) -> AuditSummary:
+    return audited(admin, AuditOptions("there:1", **options), admin.run)
+
+
+def found(summary: AuditSummary) -> list[tuple[str, int, str, int]]:
+    return [
+        (f"{partition.topic}-{partition.partition}", replica.broker_id, each.kind, each.start)
+        for partition in summary.partitions
+        for replica in partition.replicas
+        for each in replica.findings
+    ]
+
+
+def test_equal_replicas_take_one_look() -> None:
+    summary = run(cluster(T0, T1))
+    assert (summary.is_equal, summary.looks, summary.replicas, found(summary)) == (True, 1, 6, [])
+    assert summary.replicas_by_state == {"equal": 6, "behind": 0, "offline": 0, "unread": 0, "different": 0}
+    assert (summary.batches, summary.records) == (6 * len(SIZES), 6 * END)
+    replica = summary.partitions[0].replicas[1]
+    assert (replica.is_leader, replica.in_sync, replica.start, replica.end, replica.lag) == (False, True, 0, END, 0)
+
+
+@pytest.mark.parametrize("offsets_per_work", [1, 4, 1000])
+def test_damage_is_looked_at_twice_and_told_once_however_partitions_are_cut(
+    offsets_per_work: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looking, "OFFSETS_PER_WORK", offsets_per_work)
+    admin = cluster(T0, T1)
+    damage(admin, 3, T1)
+    del admin.replicas[Replica(T0, 2)].stored[10]
+    summary = run(admin)
+    assert (summary.is_equal, summary.looks) == (False, 2)
+    assert found(summary) == [("t-0", 2, "missing", 10), ("t-1", 3, "damaged", DAMAGED_AT)]
+    [missing] = summary.partitions[0].replicas[1].findings
+    assert (missing.start, missing.end) == (10, 15)
+    assert (summary.records, summary.replicas_by_state["different"]) == (6 * END - 5, 2)
+
+
+def test_only_pieces_in_which_something_was_found_are_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "OFFSETS_PER_WORK", 4)
+    admin = cluster(T0, T1)
+    damage(admin, 3, T1)
+    seen: list[list[tuple[TopicPartition, int]]] = []
+
+    def noted(works: list[looking.Work]) -> Any:
+        seen.append([work.piece for work in works])
+        return admin.run(works)
+
+    audited(admin, AuditOptions("there:1"), noted)
+    assert len(seen[0]) == 2 * 4 and seen[1:] == [[(T1, 1)]]
+
+
+def test_what_a_second_look_does_not_find_was_no_difference() -> None:
+    admin = cluster()
+    del admin.replicas[Replica(T0, 2)].stored[10]
+    whole = dict(zip([0, 3, 4, 8, 10], plain_batches(SIZES), strict=True))
+
+    def mend(time: int) -> None:
+        if time == 2:
+            admin.replicas[Replica(T0, 2)].stored = whole
+
+    admin.before_plan = mend
+    summary = run(admin)
+    assert (summary.is_equal, summary.looks, found(summary)) == (True, 2, [])
+
+
+def test_a_leader_that_moves_while_it_is_read_is_planned_anew_and_no_difference() -> None:
+    admin = cluster()
+    first = admin.run
+
+    def moves(works: list[looking.Work]) -> Any:
+        if admin.epoch == 0:
+            admin.epoch, admin.leaders = 1, {T0: 2}
+        return first(works)
+
+    summary = audited(admin, AuditOptions("there:1"), moves)
+    assert (summary.is_equal, summary.looks, summary.partitions[0].leader) == (True, 2, 2)
+
+
+def test_what_changes_with_every_look_is_told_after_the_last() -> None:
+    admin = cluster()
+
+    def moves(works: list[looking.Work]) -> Any:
+        admin.epoch += 1
+        return admin.run(works)
+
+    summary = audited(admin, AuditOptions("there:1"), moves)
+    assert summary.looks == 2, "that it cannot be read was found twice"
+    assert summary.replicas_by_state["unread"] == 3
+    number = iter(range(100))
+
+    def differs(works: list[looking.Work]) -> Any:
+        offset = (0, 3, 4, 8, 10)[next(number) % 5]
+        admin.replicas[Replica(T0, 2)] = MemoryReplica(plain_batches(SIZES))
+        admin.replicas[Replica(T0, 2)].stored[offset] = batch_at(offset, [(None, b"other")])
+        return admin.run(works)
+
+    assert audited(admin, AuditOptions("there:1"), differs).looks == MAX_LOOKS
+
+
+def test_replicas_that_cannot_be_asked_are_told_and_the_others_compared() -> None:
+    admin = cluster(T0, T1, offline={3}, refused={Replica(T1, 2): "its folder is a link; remove it"})
+    damage(admin, 2)
+    summary = run(admin)
+    assert found(summary) == [
+        ("t-0", 2, "damaged", DAMAGED_AT),
+        ("t-0", 3, "offline", 0),
+        ("t-1", 2, "unread", 0),
+        ("t-1", 3, "offline", 0),
+    ]
+    assert [each.state for each in summary.partitions[1].replicas] == ["equal", "unread", "offline"]
+    assert "its folder is a link" in summary.partitions[1].replicas[1].findings[0].text
+
+
+def test_offline_brokers_may_be_allowed() -> None:
+    assert not run(cluster(offline={3})).is_equal
+    assert run(cluster(offline={3}), allow_offline=True).is_equal
+    assert not run(cluster(unreachable={3}), allow_offline=True).is_equal
+
+
+@pytest.mark.parametrize("change", [{"leaders": {T0: -1}}, {"unreachable": {1}}])
+def test_without_a_leader_nothing_is_compared_and_all_is_told(change: dict[str, Any]) -> None:
+    summary = run(cluster(**change))
+    assert [each.state for each in summary.partitions[0].replicas] == ["unread"] * 3 and not summary.is_equal
+    assert summary.batches == 0
+
+
+def test_a_replica_whose_log_goes_beyond_its_leaders_is_ahead() -> None:
+    admin = cluster()
+    admin.replicas[Replica(T0, 3)] = MemoryReplica([*plain_batches(SIZES), *plain_batches([2], END)])
+    summary = run(admin)
+    assert found(summary) == [("t-0", 3, "ahead", END)]
+    assert summary.partitions[0].replicas[2].findings[0].end == END + 2
+
+
+def test_who_is_in_sync_is_waited_for_and_who_lags_is_equal_as_far_as_it_has_come() -> None:
+    admin = cluster(out_of_sync={Replica(T0, 3)})
+    admin.replicas[Replica(T0, 2)] = MemoryReplica(plain_batches(SIZES), high_watermark=3, learns=[3, 8, END])
+    admin.replicas[Replica(T0, 3)] = MemoryReplica(plain_batches(SIZES[:3]))
+    summary = run(admin)
+    assert (summary.is_equal, found(summary), set(admin.waits)) == (True, [], {2})
+    _, in_sync, late = summary.partitions[0].replicas
+    assert (in_sync.state, in_sync.end, in_sync.lag) == ("equal", END, 0)
+    assert (late.state, late.end, late.lag, late.in_sync) == ("behind", 8, END - 8, False)
+    admin.replicas[Replica(T0, 2)] = MemoryReplica(plain_batches(SIZES), high_watermark=3)
+    assert run(admin).partitions[0].replicas[1].lag == END - 3, "it does not learn of more"
+
+
+def test_compacted_topics_are_compared_by_their_records() -> None:
+    keyed = [batch_at(offset, [(b"key", b"%d" % offset)]) for offset in range(4)]
+    admin = MemoryAdmin(
+        {
+            Replica(T0, 1): MemoryReplica(keyed),
+            Replica(T0, 2): MemoryReplica(keyed[2:]),
+            Replica(T0, 3): MemoryReplica(keyed[:3], high_watermark=4),
+        },
+        compacted={"t"},
+    )
+    summary = run(admin)
+    assert found(summary) == [("t-0", 3, "missing", 3)] and summary.partitions[0].is_compacted
+    admin.compacted.clear()
+    assert ("t-0", 2, "missing", 0) in found(run(admin))
+
+
+def test_topics_are_chosen_by_name_by_number_and_by_pattern() -> None:
+    others = [TopicPartition("t2", 0), TopicPartition("__offsets", 0)]
+
+    def audits(**options: Any) -> list[tuple[str, int]]:
+        admin = cluster(T0, T1, *others, internal={"__offsets"})
+        return [(each.topic, each.partition) for each in run(admin, **options).partitions]
+
+    assert audits() == [("t", 0), ("t", 1), ("t2", 0)]
+    assert audits(include_internal=True) == [("__offsets", 0), ("t", 0), ("t", 1), ("t2", 0)]
+    assert audits(pattern="t") == [("t", 0), ("t", 1)]
+    assert audits(topics={"t": (1,), "__offsets": None}) == [("__offsets", 0), ("t", 1)]
+    for options, text in (
+        ({"topics": {"none": None}}, "'none' does not exist"),
+        ({"topics": {"t": (2,)}}, "has no partition 2"),
+        ({"pattern": "x.*"}, "No topic's name matches 'x.\\*'"),
+    ):
+        with pytest.raises(UnknownTopic, match=text):
+            audits(**options)
+
+
+def test_a_topic_that_is_deleted_or_made_anew_meanwhile_is_left_out() -> None:
+    warned: list[str] = []
+    admin = cluster(T0, TopicPartition("other", 0))
+    damage(admin, 2)
+
+    def make_anew(time: int) -> None:
+        if time == 2:
+            admin.topic_ids["t"] = bytes(16)
+
+    admin.before_plan = make_anew
+    summary = audited(admin, AuditOptions("there:1"), admin.run, warn=warned.append)
+    assert ([each.topic for each in summary.partitions], summary.is_equal) == (["other"], True)
+    assert warned == ["topic 't' was deleted while it was audited"]
+
+
+def test_a_silent_broker_is_asked_once_only() -> None:
+    admin = cluster(T0, T1)
+    asked: list[int] = []
+
+    def read(replica: Replica, offset: int, **rest: Any) -> Any:
+        asked.append(replica.broker_id)
+        if replica.broker_id == 3:
+            raise CannotReachBroker("gone")
+        return admin.read_replica(replica, offset, **rest)
+
+    works, known = looking.plan(admin, admin.describe_topics().values(), set())
+    reader = looking.Reader(read)
+    results = [looking.look(reader, work) for work in works]
+    assert not known and [[each.kind for each in result[3].findings] for result in results] == [["unread"]] * 2
+    assert asked.count(3) == 1
+
+
+def test_small_partitions_share_a_task_and_large_ones_do_not() -> None:
+    whole = looking.OFFSETS_PER_WORK
+    assert bundled([], 8) == []
+    assert bundled([10, 10, whole, 10], 1) == [[0, 1], [2], [3]]
+    assert bundled([50_000] * 5, 8) == [[0], [1], [2], [3], [4]]
+    assert [len(each) for each in bundled([0] * 250, 1)] == [100, 100, 50]
+    assert [len(each) for each in bundled([0] * 250, 10)] == [25] * 10
+
+
+def test_what_a_task_found_crosses_as_text() -> None:
+    admin = cluster()
+    damage(admin, 2)
+    works, _ = looking.plan(admin, admin.describe_topics().values(), set())
+    [(_, results)] = admin.run(works)
+    assert {broker: decoded(encoded(each)) for broker, each in results.items()} == results
+    assert json.loads(encoded(results[2]))["findings"][0]["kind"] == "damaged"
+    assert joined(results[2].findings * 2) == tuple(results[2].findings)
+
+
+@pytest.mark.parametrize("spoil", [lambda admin: None, lambda admin: damage(admin, 2)])
+def test_the_page_shows_each_replica_and_what_was_found(spoil: Callable[[MemoryAdmin], None]) -> None:
+    admin = cluster(T0, TopicPartition("<b>", 0), offline={3})
+    spoil(admin)
+    text = audit_page(run(admin), cluster="there:1")
+    assert "&lt;b&gt;-0" in text and "<b>-0" not in text
+    assert "not equal" in text and "broker 3 is not running" in text
+    assert ("damaged [4, 5): its bytes do not have the CRC-32C" in text) == (len(found(run(admin))) > 2)
+    whole = audit_page(run(cluster()), cluster="there:1")
+    assert "all equal" in whole and "What differs" not in whole
+    assert "nothing to show" in audit_page(run(MemoryAdmin({})), cluster="there:1")
+
+
+def test_a_page_of_very_many_findings_stays_readable() -> None:
+    findings = tuple(Finding("missing", offset, offset + 1, 1, "gone") for offset in range(0, 60_000, 2))
+    summary = run(cluster())
+    [partition] = summary.partitions
+    broken = tuple(replace(replica, state="different", findings=findings) for replica in partition.replicas)
+    spoiled = replace(summary, partitions=(replace(partition, state="different", replicas=broken),))
+    text = audit_page(spoiled, cluster="there:1")
+    assert "The first 2000 of 90000." in text and len(text) < 2_000_000
+
+
+FINDINGS = st.lists(
+    st.builds(
+        lambda kind, start, size: Finding(kind, start, start + size, 1, ""),
+        st.sampled_from(["damaged", "missing", "ahead", "unread"]),
+        st.integers(0, 30),
+        st.integers(1, 5),
+    ),
+    max_size=6,
+)
+
+
+@given(found=FINDINGS, before=FINDINGS)
+def test_a_difference_is_confirmed_by_any_at_its_offsets_and_the_rest_by_its_kind(
+    found: list[Finding], before: list[Finding]
+) -> None:
+    def is_confirmed(finding: Finding) -> bool:
+        if finding.kind in ("ahead", "unread"):
+            return any(each.kind == finding.kind for each in before)
+        located = [each for each in before if each.kind in ("damaged", "missing")]
+        return any(each.start < finding.end and finding.start < each.end for each in located)
+
+    assert looking.are_confirmed(found, before) == all(map(is_confirmed, found))

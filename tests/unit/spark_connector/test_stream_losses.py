@@ -1,0 +1,216 @@
+"""A stream whose topic lost something: what that is called, and how the stream goes on where loss is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from strandline.client.errors import LeaderNotAvailable
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.types import TopicPartition
+from strandline.spark_connector.errors import (
+    AddedPartitionNotFromZero,
+    DataLoss,
+    EndBehindLatest,
+    EndBehindRun,
+    InitialOffsetNotFound,
+    LostInRun,
+    PartitionOffsetChanged,
+    PartitionsDeleted,
+)
+from strandline.spark_connector.streaming.offsets import StreamOffset, to_json
+from strandline.spark_connector.streaming.query import StreamQuery
+from support.memory_source import T0, MemoryCluster
+from support.stream_queries import NEW, OLD, T1, planned, positions, stored
+
+
+@pytest.mark.parametrize("was_read", [False, True])
+def test_a_partition_that_is_lost_in_a_run_of_available_now_is_told_once(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster, warnings: list[str], was_read: bool
+) -> None:
+    strict = new_query(startingOffsets="earliest", maxOffsetsPerTrigger="7")
+    lenient = new_query(startingOffsets="earliest", maxOffsetsPerTrigger="7", failOnDataLoss="false")
+    begins = {"t": {"0": 0, "1": 0} if was_read else {"0": 0}}
+    for query in (strict, lenient):
+        query.prepare_available_now()
+    del cluster.batches[T1]
+    with pytest.raises(LostInRun, match=r"LOST_TOPIC_PARTITIONS_IN_END_OFFSET.*t-1 .*restart the query"):
+        strict.latest(begins, is_limited=True)
+    at = lenient.latest(begins, is_limited=True)
+    assert positions(at) == {"0": 7}
+    assert positions(lenient.latest(stored(at), is_limited=True)) == {"0": 10}
+    assert len(warnings) == 1
+
+
+def test_a_batch_whose_partition_is_lost_in_its_run_says_so(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster
+) -> None:
+    query = new_query(startingOffsets="earliest")
+    query.prepare_available_now()
+    first = query.initial()
+    end = query.latest(first, is_limited=True)
+    del cluster.batches[T1]
+    with pytest.raises(LostInRun, match="t-1 was deleted before offsets up to 4 were read"):
+        query.plan(stored(first), stored(end))
+    with pytest.raises(PartitionsDeleted):  # it was gone before this run began
+        again = new_query()
+        again.prepare_available_now()
+        again.plan(stored(first), stored(end))
+
+
+@pytest.mark.parametrize(("when", "error"), [("in the run", EndBehindLatest), ("before it", EndBehindRun)])
+def test_an_end_that_its_partition_lost_is_told_from_a_lost_beginning(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster, when: str, error: type[DataLoss]
+) -> None:
+    query = new_query(startingOffsets="earliest")
+    first = query.initial()
+    end = query.latest(first, is_limited=False)
+    if when == "in the run":
+        query.prepare_available_now()
+    cluster.high_watermarks[T0] = 8
+    if when == "before it":
+        query.prepare_available_now()
+    with pytest.raises(error, match="END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN"):
+        query.plan(stored(first), stored(end))
+    cluster.high_watermarks[T0], cluster.log_start[T0] = 10, 3
+    with pytest.raises(DataLoss, match="COULD_NOT_READ_OFFSET_RANGE"):
+        query.plan(stored(first), stored(end))
+
+
+def test_a_topic_made_anew_in_a_run_of_available_now_is_for_the_next_run(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster
+) -> None:
+    strict, lenient = new_query(), new_query(failOnDataLoss="false")
+    at = {"t": {"0": 2, "1": 0}, "#ids": to_json(StreamOffset({}, {"t": OLD}))["#ids"]}
+    for query in (strict, lenient):
+        query.prepare_available_now()
+    cluster.topic_ids["t"] = NEW
+    with pytest.raises(PartitionsDeleted, match="created anew"):
+        strict.latest(at, is_limited=True)
+    end = lenient.latest(at, is_limited=True)
+    assert positions(end) == {"0": 0, "1": 0}
+    assert lenient.latest(stored(end), is_limited=True) == end
+    following = new_query()
+    following.prepare_available_now()
+    assert positions(following.latest(stored(end), is_limited=True)) == {"0": 10, "1": 4}
+
+
+def test_a_new_partition_that_is_gone_before_its_first_batch_has_no_initial_offset(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster, warnings: list[str]
+) -> None:
+    at = {"t": {"0": 10, "1": 4}}
+    cluster.add(TopicPartition("t", 2), 0, [b"new"] * 6)
+    end = new_query().latest(at, is_limited=False)
+    del cluster.batches[TopicPartition("t", 2)]
+    with pytest.raises(InitialOffsetNotFound, match=r"INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS.*t-2"):
+        new_query().plan(at, stored(end))
+    assert new_query(failOnDataLoss="false").plan(at, stored(end)) == []
+    assert len(warnings) == 1
+
+
+def test_a_partition_that_appears_without_its_first_records_is_a_loss(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster, warnings: list[str]
+) -> None:
+    added = TopicPartition("t", 2)
+    for is_allowed in (False, True):
+        query = new_query(failOnDataLoss=str(not is_allowed).lower())
+        at = query.latest(query.initial(), is_limited=False)
+        if is_allowed:
+            at = {"t": {"0": 10, "1": 4}}
+        cluster.add(added, 0, [b"new"] * 6)
+        cluster.log_start[added] = 2
+        if not is_allowed:
+            with pytest.raises(AddedPartitionNotFromZero, match="failOnDataLoss to false"):
+                query.latest(stored(at), is_limited=False)
+        else:
+            assert planned(query, at, query.latest(stored(at), is_limited=False)) == {2: (2, 6)}
+            assert warnings
+
+
+@pytest.mark.parametrize("is_allowed", [False, True])
+def test_a_topic_made_anew_is_told_from_the_old_one(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster, warnings: list[str], is_allowed: bool
+) -> None:
+    query = new_query(failOnDataLoss=str(not is_allowed).lower(), startingOffsets="earliest")
+    at = query.latest(query.initial(), is_limited=False)
+    cluster.topic_ids["t"] = NEW
+    cluster.add(T0, 10, [b"of the new one"] * 10)  # it has grown beyond the old offset already
+    again = new_query(failOnDataLoss=str(not is_allowed).lower(), startingOffsets="earliest")
+    if not is_allowed:
+        with pytest.raises(PartitionsDeleted, match="created anew"):
+            again.latest(stored(at), is_limited=False)
+        return
+    end = again.latest(stored(at), is_limited=False)
+    assert planned(again, at, end) == {0: (0, 20), 1: (0, 4)}
+    assert "created anew" in warnings[0]
+    assert again.latest(stored(end), is_limited=False) == end
+
+
+@pytest.mark.parametrize(
+    ("harm", "error", "then"),
+    [
+        (lambda cluster: cluster.batches.pop(T1), PartitionsDeleted, {"0": 10}),
+        (lambda cluster: cluster.batches.clear(), PartitionsDeleted, {}),
+        (lambda cluster: cluster.high_watermarks.update({T0: 7}), PartitionOffsetChanged, {"0": 7, "1": 4}),
+    ],
+)
+def test_what_is_gone_fails_the_query_or_is_passed_over(
+    new_query: Callable[..., StreamQuery],
+    cluster: MemoryCluster,
+    warnings: list[str],
+    harm: Callable[[MemoryCluster], Any],
+    error: type[DataLoss],
+    then: dict[str, int],
+) -> None:
+    strict, lenient = new_query(startingOffsets="earliest"), new_query(failOnDataLoss="false")
+    at = strict.latest(strict.initial(), is_limited=False)
+    harm(cluster)
+    with pytest.raises(error, match="failOnDataLoss"):
+        strict.latest(stored(at), is_limited=False)
+    end = lenient.latest(stored(at), is_limited=False)
+    assert end.get("t", {}) == then
+    assert warnings
+    assert planned(lenient, at, end) == {}
+
+
+def test_a_partition_deleted_while_its_offsets_are_looked_up_is_a_loss(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = new_query(startingOffsets="earliest")
+    at = query.latest(query.initial(), is_limited=False)
+    held = cluster.held
+
+    def held_of_what_is_left(partitions: list[TopicPartition]) -> Any:
+        cluster.batches.pop(T1, None)
+        if T1 in partitions:
+            raise LeaderNotAvailable(ErrorCode.LEADER_NOT_AVAILABLE, "no broker has told of partition t-1 yet")
+        return held(partitions)
+
+    monkeypatch.setattr(cluster, "held", held_of_what_is_left)
+    with pytest.raises(PartitionsDeleted, match="t-1"):
+        query.latest(stored(at), is_limited=False)
+
+    asked: list[list[TopicPartition]] = []
+
+    def nobody_answers(partitions: list[TopicPartition]) -> Any:
+        asked.append(partitions)
+        raise LeaderNotAvailable(ErrorCode.LEADER_NOT_AVAILABLE, "partition t-0 has no leader")
+
+    monkeypatch.setattr(cluster, "held", nobody_answers)
+    with pytest.raises(LeaderNotAvailable, match="t-0 has no leader"):
+        query.latest(stored(at), is_limited=False)
+    assert asked == [[T0]], "what is still there is not asked for twice: each time may take a minute"
+
+
+def test_records_that_retention_took_before_they_were_read_are_a_loss(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster
+) -> None:
+    strict, lenient = new_query(startingOffsets="earliest"), new_query(failOnDataLoss="false")
+    first = strict.initial()
+    end = strict.latest(first, is_limited=False)
+    cluster.log_start[T0] = 6
+    with pytest.raises(DataLoss):
+        strict.plan(stored(first), stored(end))
+    assert planned(lenient, first, end) == {0: (6, 10), 1: (0, 4)}
