@@ -144,6 +144,7 @@ CASES: tuple[Case, ...] = (
         "endingOffsets: behind the end of the topic",
         "500",
         endingOffsets=per_partition("plain", 500, 9, 9),
+        kafkaConsumer__pollTimeoutMs="3000",
         **PLAIN,
     ),
     # --- times ---
@@ -239,6 +240,7 @@ CASES: tuple[Case, ...] = (
         "failOnDataLoss=false: the end is not there yet",
         30 + 30 + 30,
         endingOffsets=per_partition("plain", 35, -1, -1),
+        kafkaConsumer__pollTimeoutMs="3000",
         failOnDataLoss="false",
         **PLAIN,
     ),

@@ -1,7 +1,6 @@
 """Runs the cases: the cluster with its topics, the queries, and how what Spark raises becomes text.
 
-Queries of several cases run at the same time, since most of their time is Spark's and the brokers' waiting for each
-other; each case that changes a topic has topics of its own, one for each source.
+Two queries run at the same time. A case that changes a topic has topics of its own, one for each source.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from strandline import Admin, TopicPartition
 from strandline.cli.cluster import EmbeddedCluster
 from support.spark import spark_session
 
-AT_A_TIME = 4
+AT_A_TIME = 2
+"""More gain nothing: Spark starts its processes of Python one after another."""
+TASKS = 4
 NOT_SPARKS_DAY = "Python worker failed to connect back"
 """Spark gives a process of Python ten seconds to start, which a busy machine may need: the query is asked again."""
 _NUMBERS = itertools.count()
 PATIENCE_S = 180
 OWN = "{topic}"
 """In options and columns: the topic that the case has for itself."""
-POLL_TIMEOUT_MS = "3000"
-"""Of both sources unless a case says otherwise: for what never comes Spark's Kafka source waits two minutes."""
 
 Options = Mapping[str, str]
 
@@ -45,9 +44,11 @@ class Site:
     folder: Path
 
     def options(self, options: Options, own: str = "") -> dict[str, str]:
-        """Where the cluster is, unless the case says that itself."""
-        defaults = {"kafka.bootstrap.servers": self.bootstrap, "kafkaConsumer.pollTimeoutMs": POLL_TIMEOUT_MS}
-        found = {**defaults, **{name: value.replace(OWN, own) for name, value in options.items()}}
+        """And where the cluster is, unless the case says that itself."""
+        found = {
+            "kafka.bootstrap.servers": self.bootstrap,
+            **{name: value.replace(OWN, own) for name, value in options.items()},
+        }
         return {name: value for name, value in found.items() if value}
 
     def create(self, topic: str, partitions: int) -> None:
@@ -60,7 +61,7 @@ def site(folder: Path) -> Iterator[Site]:
     """Everything that cases need, up and filled."""
     KAFKA_OF_SPARK.class_path()
     jars = ",".join(map(str, sorted(KAFKA_OF_SPARK.folder.glob("*.jar"))))
-    settings = {"spark__jars": jars, "spark__master": f"local[{AT_A_TIME}]", "spark__ui__showConsoleProgress": "false"}
+    settings = {"spark__jars": jars, "spark__master": f"local[{TASKS}]", "spark__ui__showConsoleProgress": "false"}
     with (
         EmbeddedCluster(folder / "cluster", 3, properties=topics.BROKERS) as cluster,
         spark_session(folder / "spark", **settings) as spark,

@@ -67,6 +67,12 @@ CASES: tuple[Case, ...] = (
     ),
     batch("sink: headers, null ones and empty ones", VALUE, HEADERS, includeHeaders="true", **TO_OWN),
     batch("sink: headers without includeHeaders", VALUE, HEADERS),
+    batch("sink: headers with includeHeaders=false", VALUE, HEADERS, includeHeaders="false", **TO_OWN),
+    refused(
+        "sink: headers of a wrong type without includeHeaders",
+        f"{VALUE}; 'x' as headers",
+        "headers attribute unsupported type string",
+    ),
     refused(
         "sink: a header without a key",
         f"{VALUE}; array(named_struct('key', string(null), 'value', X'00')) as headers",
