@@ -9,8 +9,10 @@ MINUTES ?=
 # Of a soak: how many moves an order of blows has, and which seeds are tried.
 BLOWS ?= 6
 SEEDS ?= 0-199
-# Which blows make soak-clients deals.
+# Which blows make soak-clients deals, and the first round of make spark-soak.
 SEED ?= 1
+# How many rows go through source and sink in make spark-soak before that.
+ROWS ?=
 # The seeds of make soak-takeovers.
 TAKEOVERS ?= 1-20
 # How many records each client writes in make compat-clients.
@@ -18,7 +20,7 @@ RECORDS ?= 100000
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak soak-cluster soak-takeovers demo up status down bench bench-background bench-failover bench-idle bench-kafka bench-spark bench-spark-sink compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
+.PHONY: help setup check format docs test soak soak-cluster soak-takeovers spark-soak demo up status down bench bench-background bench-failover bench-idle bench-kafka bench-spark bench-spark-sink compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -61,6 +63,9 @@ soak-cluster: setup ## only the cluster: a broker killed every 30 s (MINUTES=10)
 soak-takeovers: setup ## random takeovers between a real Kafka and ours (TAKEOVERS=1-20; needs Maven)
 	@scripts/maven
 	STRANDLINE_COMPAT=1 STRANDLINE_TAKEOVERS=$(TAKEOVERS) $(PYTHON) -m pytest -v tests/compat/test_random_takeovers.py
+
+spark-soak: setup ## streams of Spark whose drivers, workers and brokers are killed (MINUTES=10 SEED=1 ROWS=10000000)
+	$(PYTHON) tests/soak/spark_soak.py --minutes $(or $(MINUTES),10) --seed $(SEED) --rows $(or $(ROWS),0) $(SOAK)
 
 demo: setup ## show the system at work; KEEP=1 leaves the cluster up
 	@$(PYTHON) -m strandline.cli demo $(if $(KEEP),--keep)

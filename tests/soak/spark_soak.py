@@ -26,6 +26,7 @@ import argparse
 import itertools
 import json
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -52,8 +53,8 @@ from support.spark_faults import CASES, SINK_POINTS, SOURCE_POINTS, Faults
 KINDS = ("topic", "parquet", "compacted", "truncated")
 KEYS = 50
 """Of a compacted topic."""
-PART = 1_000
-"""Records that are written at a time, with one codec."""
+PARTS, PART = 8, 500
+"""So many times so many records are written, each time with one codec: the last driver shall come to an end."""
 BROKERS = {"log.cleaner.backoff.ms": "200", "log.cleaner.min.cleanable.ratio": "0.01", "min.insync.replicas": "2"}
 CONFIGS = {"compacted": {"cleanup.policy": "compact", "segment.bytes": "20000"}}
 AWAY_S = (1.0, 8.0)
@@ -121,7 +122,7 @@ class Round:
 
     def arguments(self) -> list[str]:
         target = self.target if self.kind == "topic" else str(self.folder / "written")
-        options = [f"maxOffsetsPerTrigger={self.random.choice((200, 500, 3_000))}"]
+        options = [f"maxOffsetsPerTrigger={self.random.choice((300, 700, 5_000))}"]
         if self.random.random() < 0.5:
             options.append(f"minPartitions={2 * self.partitions}")
         if self.kind == "truncated":
@@ -160,11 +161,11 @@ class Round:
     def write(self, over: threading.Event) -> None:
         """The first part at once; also grows the topic, or deletes from it."""
         chosen = random.Random(f"write {self.seed}")
-        while not self.written or not over.wait(chosen.uniform(0.5, 3.0)):
+        while not self.written or (self.written < PARTS * PART and not over.wait(chosen.uniform(1.0, 15.0))):
             numbers = range(self.written, self.written + PART)
             copies.write(self.cluster.bootstrap_servers, self.source, numbers, chosen.choice(copies.CODECS), self.keys)
             self.written = numbers.stop
-            if chosen.random() < 0.2:
+            if chosen.random() < 0.4:
                 self.change(chosen)
 
     def change(self, chosen: random.Random) -> None:
@@ -270,6 +271,7 @@ def main() -> int:
     parser.add_argument("--output", choices=("table", "json"), default="table")
     given = parser.parse_args()
     console = Console(stderr=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # with everything that it has started
     told: list[Told] = []
     with tempfile.TemporaryDirectory(prefix="spark-soak-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
