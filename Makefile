@@ -9,8 +9,10 @@ MINUTES ?=
 # Of a soak: how many moves an order of blows has, and which seeds are tried.
 BLOWS ?= 6
 SEEDS ?= 0-199
-# Which blows make soak-clients deals.
+# Which blows make soak-clients deals, and the first round of make spark-soak.
 SEED ?= 1
+# How many rows go through source and sink in make spark-soak before that.
+ROWS ?=
 # The seeds of make soak-takeovers.
 TAKEOVERS ?= 1-20
 # How many records each client writes in make compat-clients.
@@ -18,7 +20,7 @@ RECORDS ?= 100000
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak soak-cluster soak-takeovers demo up status down bench bench-background bench-failover bench-idle bench-kafka bench-spark bench-spark-sink compat compat-clients compat-golden soak-clients docker-test clean
+.PHONY: help setup check format docs test soak soak-cluster soak-takeovers spark-soak demo up status down bench bench-background bench-failover bench-idle bench-kafka bench-spark bench-spark-sink compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -36,10 +38,12 @@ format: setup ## bring the code into shape
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-docs: setup ## write docs/configuration.md and docs/spark-options.md from their tables
+docs: setup ## write the pages of docs/ that are made from tables
 	@mkdir -p docs
 	@$(VENV)/bin/strandline broker --reference > docs/.configuration.md
 	@mv docs/.configuration.md docs/configuration.md
+	@PYTHONPATH=tests $(PYTHON) -m compat.spark_conformance --reference > docs/.spark-conformance.md
+	@mv docs/.spark-conformance.md docs/spark-conformance.md
 	@$(PYTHON) -m strandline.spark_connector.options.reference > docs/.spark-options.md
 	@mv docs/.spark-options.md docs/spark-options.md
 
@@ -59,6 +63,9 @@ soak-cluster: setup ## only the cluster: a broker killed every 30 s (MINUTES=10)
 soak-takeovers: setup ## random takeovers between a real Kafka and ours (TAKEOVERS=1-20; needs Maven)
 	@scripts/maven
 	STRANDLINE_COMPAT=1 STRANDLINE_TAKEOVERS=$(TAKEOVERS) $(PYTHON) -m pytest -v tests/compat/test_random_takeovers.py
+
+spark-soak: setup ## streams of Spark whose drivers, workers and brokers are killed (MINUTES=10 SEED=1 ROWS=10000000)
+	$(PYTHON) tests/soak/spark_soak.py --minutes $(or $(MINUTES),10) --seed $(SEED) --rows $(or $(ROWS),0) $(SOAK)
 
 demo: setup ## show the system at work; KEEP=1 leaves the cluster up
 	@$(PYTHON) -m strandline.cli demo $(if $(KEEP),--keep)
@@ -116,6 +123,10 @@ soak-clients: setup ## other Kafka clients while brokers are killed, paused and 
 	@scripts/kafka-clients
 	STRANDLINE_COMPAT=1 STRANDLINE_SOAK_MINUTES=$(or $(MINUTES),10) STRANDLINE_SEED=$(SEED) \
 		$(PYTHON) -m pytest -v -s -o faulthandler_timeout=0 tests/compat/test_clients_under_faults.py
+
+spark-conformance: setup ## every query against Spark's own Kafka connector and ours, and a table of where they differ (needs Maven; CASES="--case headers": a part)
+	@scripts/maven
+	@PYTHONPATH=tests $(PYTHON) -m compat.spark_conformance $(CASES)
 
 compat-golden: setup ## write anew what Kafka's tools say about a real Kafka, which make compat compares (needs Maven)
 	@scripts/maven

@@ -88,8 +88,8 @@ class StrandlineDataSource(DataSource):  # type: ignore[misc]  # pyspark has no 
         """Raises InvalidOption, InvalidSinkColumn, UnsupportedMode."""
         if overwrite:
             raise UnsupportedMode(
-                "a topic cannot be overwritten: write with mode('append'), and delete the topic's records before with "
-                "'strandline delete-records' where they are to go"
+                "save mode overwrite is not allowed: a topic cannot be overwritten; write with mode('append'), and "
+                "delete its records before with 'strandline delete-records' where they are to go"
             )
         return StrandlineWriter(self._sink_options(schema))
 

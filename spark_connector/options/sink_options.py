@@ -18,7 +18,7 @@ MAX_WRITE_ID = 150
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """All options, checked. `topic` None: each row names its own; it wins over the column. `include_headers`: the
-    column `headers` is written, and ignored otherwise."""
+    column `headers`, if there is one, is written, and passed over otherwise."""
 
     bootstrap_servers: str
     topic: str | None
@@ -50,7 +50,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     return SinkOptions(
         bootstrap_servers=bootstrap_servers(given),
         topic=topic,
-        include_headers=boolean(given, "includeHeaders", False),
+        include_headers=boolean(given, "includeHeaders", True),
         is_exactly_once=is_exactly_once,
         write_id=write_id,
         write_version=write_version,

@@ -87,6 +87,11 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
     if name == "assign":
         return Assign(_assigned(value))
     if name == "subscribePattern":
+        if not value:
+            raise InvalidOption(
+                "Pattern to subscribe is empty as specified value for option 'subscribePattern'; give a regular "
+                "expression for whole names, such as 'clicks-.*'"
+            )
         try:
             return SubscribePattern(re.compile(value))
         except re.error as error:

@@ -179,9 +179,11 @@ OPTIONS = (
     Option(
         "includeHeaders",
         "true or false",
-        "false",
+        "",
         Use.ALL,
-        "Reading: a column `headers` more. Writing: the column `headers` is written.",
+        "Reading, `false` by default: a column `headers` more. Writing, `true` by default: the column `headers`, if "
+        "there is one, is written.",
+        "There the column is written whatever the option says.",
     ),
     Option(
         "columns",

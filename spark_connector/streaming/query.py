@@ -17,7 +17,7 @@ from strandline.spark_connector.options.request import SpecificOffsets
 from strandline.spark_connector.options.stream_options import StreamOptions
 from strandline.spark_connector.reading.network_timeout import poll_timeout_ms
 from strandline.spark_connector.reading.planning import OffsetRange, Resolver, asked_timestamps, covering
-from strandline.spark_connector.reading.reader import Cluster, Warn, leaders_of, wanted_partitions
+from strandline.spark_connector.reading.reader import Cluster, Warn, wanted_partitions
 from strandline.spark_connector.reading.tasks import tasks
 from strandline.spark_connector.streaming.limits import Sizes, is_worth_a_batch, taken
 from strandline.spark_connector.streaming.offsets import (
@@ -130,9 +130,11 @@ class StreamQuery:
         self._check_begins(at)
         planned = ranges(at, upto, self._seen(upto), self._losses, self._target)
         source = self._options.source
+        # By partitions, whoever leads them now: a batch that is repeated is divided into the same tasks, by which a
+        # sink knows what it has written.
         return tasks(
             planned,
-            leaders_of(planned, self._cluster),
+            {TopicPartition(each.topic, each.partition): number for number, each in enumerate(planned)},
             min_partitions=source.min_partitions,
             max_records_per_partition=source.max_records_per_partition,
         )

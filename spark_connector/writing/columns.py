@@ -5,7 +5,7 @@
 | value | string or binary | needed; null is a tombstone |
 | key | string or binary | records of one key go to one partition |
 | topic | string | needed unless the option `topic` is given, which wins |
-| headers | array of structs (key string, value binary) | written with includeHeaders only |
+| headers | array of structs (key string, value binary) | unless includeHeaders is false |
 | partition | int | null: by the key |
 | timestamp | timestamp | milliseconds are kept; null: the time of writing, which exactlyOnce refuses |
 

@@ -9,6 +9,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if str(item.path).startswith(here):
             item.add_marker(pytest.mark.compat)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Where Spark's Kafka connector and ours differ; `make compat` runs the cases in another process than this."""
+    reports = [each for outcome in ("passed", "failed") for each in terminalreporter.getreports(outcome)]
+    told = [value for each in reports for name, value in each.user_properties if name == "spark_conformance"]
+    if told:
+        from rich.console import Console
+
+        from compat.spark_conformance.report import Line, table
+
+        Console(width=200).print(table(Line(*each) for each in told))
 
 
 @pytest.fixture(scope="session")

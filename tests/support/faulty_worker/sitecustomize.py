@@ -1,7 +1,8 @@
-"""Makes Spark's Python workers die, or wait, at one point of the sink: a folder with this file is on their path.
+"""Makes Spark's processes of Python die, or wait, at one point of source or sink: a folder with this file is on their
+path.
 
 STRANDLINE_FAULTS names a folder; a file `fault` there says where and what, and is taken by the first worker that comes
-by, so that each fault strikes once. See `support.sink_faults`.
+by, so that each fault strikes once. See `support.spark_faults`.
 """
 
 from __future__ import annotations
@@ -37,15 +38,19 @@ def _strike_at(point: str) -> None:
     if fault["kind"] == "worker":
         os._exit(3)
     if fault["kind"] == "jvm":  # an executor, or in local mode the driver
-        os.kill(_parent_of(os.getppid()), signal.SIGKILL)
+        os.kill(_jvm(), signal.SIGKILL)
     deadline = time.monotonic() + _RELEASE_S
     while not (_FOLDER / "release").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
-def _parent_of(pid: int) -> int:
-    """Workers are children of a daemon of Spark's, and that one is a child of the JVM."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+def _jvm() -> int:
+    """The nearest one: workers are children of a daemon of Spark's and that one of the JVM, readers of streams the
+    JVM's own."""
+    pid = os.getppid()
+    while Path(f"/proc/{pid}/comm").read_text().strip() != "java":
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
 
 
 def _wrap(owner: Any, name: str) -> None:
@@ -62,6 +67,8 @@ def _wrap(owner: Any, name: str) -> None:
 
 
 def _prepare() -> None:
+    from strandline.spark_connector.reading.arrow import RowBuffer
+    from strandline.spark_connector.streaming.query import StreamQuery
     from strandline.spark_connector.writing import sink
     from strandline.spark_connector.writing.cluster import SinkClusterClient
     from strandline.spark_connector.writing.once import OnceWriter
@@ -71,6 +78,9 @@ def _prepare() -> None:
     for name in ("_settle", "finish"):
         _wrap(OnceWriter, name)
     _wrap(sink, "check_division")
+    for name in ("initial", "latest", "plan", "completed"):
+        _wrap(StreamQuery, name)
+    _wrap(RowBuffer, "take")
 
 
 _prepare()

@@ -76,6 +76,7 @@ def test_patterns_and_assignments() -> None:
     assigned = parse_options({"servers": "b:1", "assign": '{"t":[1,0],"s":[2]}'}).subscription
     assert assigned == Assign((TopicPartition("s", 2), T0, T1))
     assert "regular expression" in refused({"servers": "b:1", "subscribePattern": "("})
+    assert "Pattern to subscribe is empty" in refused({"servers": "b:1", "subscribePattern": " "})
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,9 @@ def test_an_option_is_known_where_the_table_says_so_and_else_brings_a_warning(op
     value = option.default or values.get(option.name, "")
     if option.name.startswith(("starting", "ending")) and not value:
         value = '{"t":{"0":5}}' if "Offsets" in option.name else "5"
-    value = value or {"host:port,…": "b:1", "as isolationLevel": "read_committed"}.get(option.kind, "7")
+    value = value or {"host:port,…": "b:1", "as isolationLevel": "read_committed", "true or false": "true"}.get(
+        option.kind, "7"
+    )
     for use in (Use.BATCH, Use.STREAM, Use.SINK):
         try:
             found = parsed(use, **{option.name: value})

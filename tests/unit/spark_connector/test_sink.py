@@ -88,8 +88,8 @@ def test_wrong_options_are_refused(options: dict[str, str], text: str) -> None:
         ("value int", {"topic": "t"}, "value attribute unsupported type int"),
         ("value string, partition bigint", {"topic": "t"}, "partition attribute unsupported type"),
         ("value string, timestamp bigint", {"topic": "t"}, "timestamp attribute unsupported type"),
-        ("value string, headers string", {"topic": "t", "includeHeaders": "true"}, "headers attribute unsupported"),
-        ("value string, headers string", {"topic": "t"}, None),
+        ("value string, headers string", {"topic": "t"}, "headers attribute unsupported"),
+        ("value string, headers string", {"topic": "t", "includeHeaders": "false"}, None),
     ],
 )
 def test_columns_are_checked_before_anything_is_written(
@@ -125,7 +125,7 @@ def test_rows_are_bytes_and_milliseconds() -> None:
             partition=pa.array([1, None], pa.int32()),
             headers=pa.array([[{"key": "a", "value": None}], None], HEADERS),
         ),
-        parse_sink_options({"servers": "b:1", "topic": "t", "includeHeaders": "true", "exactlyOnce": "false"}),
+        parse_sink_options({"servers": "b:1", "topic": "t", "exactlyOnce": "false"}),
         now_ms=7,
     )
     assert rows.topics == "t"
@@ -135,7 +135,7 @@ def test_rows_are_bytes_and_milliseconds() -> None:
 
 def test_rows_without_headers_and_times_are_pairs() -> None:
     options = parse_sink_options({"servers": "b:1"})
-    rows = rows_of(batch(value=["x", "y"], topic=["t", "u"], headers=[1, 2]), options, now_ms=7)
+    rows = rows_of(batch(value=["x", "y"], topic=["t", "u"], other=[1, 2]), options, now_ms=7)
     assert rows == (["t", "u"], None, [(None, b"x"), (None, b"y")])
 
 
@@ -155,6 +155,13 @@ def test_a_row_without_a_topic_and_a_header_without_a_key_are_refused() -> None:
     with pytest.raises(InvalidSinkColumn, match="header has no key"):
         rows_of(
             batch(value=["x"], headers=headers),
-            parse_sink_options({"servers": "b:1", "topic": "t", "includeHeaders": "true"}),
+            parse_sink_options({"servers": "b:1", "topic": "t"}),
             now_ms=7,
         )
+
+
+def test_headers_can_be_left_out() -> None:
+    headers = pa.array([[{"key": "a", "value": b""}]], HEADERS)
+    for value, found in (("true", (None, b"x", [("a", b"")], 7)), ("false", (None, b"x"))):
+        options = parse_sink_options({"servers": "b:1", "topic": "t", "includeHeaders": value})
+        assert rows_of(batch(value=["x"], headers=headers), options, now_ms=7).records == [found]

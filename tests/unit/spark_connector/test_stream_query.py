@@ -37,15 +37,21 @@ class Watched:
         self.commits.append(dict(positions))
 
 
-def test_neighbouring_tasks_of_a_batch_read_from_different_leaders(
+def test_a_batch_that_is_repeated_is_divided_into_the_same_tasks_whoever_leads_now(
     new_query: Callable[..., StreamQuery], cluster: MemoryCluster
 ) -> None:
-    cluster.add(TopicPartition("t", 2), 0, [b"x"])
-    cluster.leading = {T0: 1, T1: 1, TopicPartition("t", 2): 2}
-    query = new_query(startingOffsets="earliest")
+    cluster.add(TopicPartition("t", 2), 0, [b"x"] * 10)
+    cluster.add(T0, 10, [b"y"] * 10)
+    query = new_query(startingOffsets="earliest", minPartitions="5")
     first = query.initial()
     end = query.latest(stored(first), is_limited=False)
-    assert [each.partition for each in query.plan(stored(first), stored(end))] == [0, 2, 1]
+    tasks = []
+    for leaders in ((1, 1, 2), (3, 1, 1), (2, 2, 2)):
+        cluster.leading = {TopicPartition("t", number): leader for number, leader in enumerate(leaders)}
+        tasks.append(query.plan(stored(first), stored(end)))
+    assert tasks[0] == tasks[1] == tasks[2]
+    neighbours = zip(tasks[0], tasks[0][1:], strict=False)
+    assert all(one.partition != other.partition for one, other in neighbours), "of one partition as far apart as can be"
 
 
 def test_a_new_query_begins_at_the_latest_offset_however_often_it_is_asked(

@@ -1,4 +1,4 @@
-"""Faults that strike a task of Spark once, at a point of the sink (`faulty_worker/sitecustomize.py` strikes)."""
+"""Faults that strike a process of Spark once, at points of source and sink (`faulty_worker/` does the striking)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,24 @@ POINTS = (
 )
 """(point, how often it has to be come by before the fault strikes): between the first word to the cluster and what the
 task reports."""
+
+SOURCE_POINTS = {
+    "after initial": "it is known where the query begins, nothing is written down",
+    "after latest": "it is known where the batch ends, the offset log is not written",
+    "after plan": "the offset log is written, no task has begun",
+    "after take": "a task has read some rows",
+    "before completed": "the commit log is written, the next batch is being looked for",
+}
+"""Of a micro-batch, as the source sees it."""
+
+SINK_POINTS = {
+    "after set_marks": "a task has begun to write",
+    "after send": "a task has sent some rows",
+    "after finish": "a task has written all of its rows, the driver does not know",
+    "before check_division": "all tasks have written, the sink has not committed",
+    "after check_division": "the sink has committed, the commit log is not written",
+}
+"""As the sink sees it."""
 
 CASES = {
     "short": (

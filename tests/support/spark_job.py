@@ -1,26 +1,47 @@
-"""Jobs of Spark that write topics while faults strike, each in a process of its own (`support.sink_faults`).
+"""Jobs of Spark that strike faults (`support.spark_faults`), each in a process of its own: `run` starts one.
 
-    python -m support.sink_job batches SERVERS TOPIC FAULTS short|long
-    python -m support.sink_job stream SERVERS FROM TOPIC CHECKPOINT
+    python -m support.spark_job batches SERVERS TOPIC FAULTS short|long
+    python -m support.spark_job stream SERVERS FROM TO CHECKPOINT [OPTION=VALUE …]
 
 `batches` writes once for each point and kind of fault (or some of them), with two executors, and prints a line of JSON
-each. `stream` copies a topic in small batches until it has all.
+each. `stream` copies a topic in small batches until it has all; TO is a topic, or a folder for Parquet (a path), and
+the options are the source's.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from support.sink_faults import CASES, Faults
 from support.spark import spark_session
+from support.spark_faults import CASES, Faults
 
 ROWS = 600
 VALUES = 200
 """Each value stands so many times less than there are rows: equal rows are rows of their own."""
+PATIENCE_S = 400
+TESTS = Path(__file__).parents[1]
+
+
+def run(faults: Faults, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A job to its end."""
+    others = faults.environment()
+    environment = {**os.environ, **others, "PYTHONPATH": f"{TESTS}:{others['PYTHONPATH']}"}
+    command = [sys.executable, "-m", "support.spark_job", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
+
+
+def expected_of_batches(which: str) -> Counter[bytes]:
+    """All values, with how often each stands, once `batches` has ended."""
+    return Counter(
+        {b"%d:%d" % (case, value): ROWS // VALUES for case in range(len(CASES[which])) for value in range(VALUES)}
+    )
 
 
 def batches(servers: str, topic: str, folder: str, which: str) -> None:
@@ -50,13 +71,18 @@ def batches(servers: str, topic: str, folder: str, which: str) -> None:
             faults.release()
 
 
-def stream(servers: str, source: str, topic: str, checkpoint: str) -> None:
+def stream(servers: str, source: str, target: str, checkpoint: str, *options: str) -> None:
     with session("local[2,4]") as spark:
-        frame = spark.readStream.format("strandline").option("servers", servers)
-        frame = frame.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "200").load(source)
-        query = frame.select("key", "value", "timestamp").writeStream.format("strandline").option("servers", servers)
-        query = query.option("topic", topic).option("checkpointLocation", checkpoint)
-        query.trigger(availableNow=True).start().awaitTermination()
+        read = {"startingOffsets": "earliest", "includeHeaders": "true", "maxOffsetsPerTrigger": "200"}
+        read |= dict(each.split("=", 1) for each in options)
+        frame = spark.readStream.format("strandline").options(servers=servers, **read).load(source)
+        if "/" in target:
+            writer = frame.writeStream.format("parquet").option("path", target)
+        else:
+            frame = frame.drop("topic", "partition")
+            writer = frame.writeStream.format("strandline").options(servers=servers, topic=target)
+        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        query.awaitTermination()
 
 
 def session(master: str, **settings: str) -> Any:
