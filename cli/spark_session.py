@@ -67,12 +67,13 @@ def spark_of_command(name: str, settings: dict[str, str] | None = None) -> Itera
     for key, value in {**_SETTINGS, **_logging(), **(settings or {})}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         yield session
-    except PySparkException as error:
-        raise click.ClickException(_in_one_line(str(error))) from error
+    except (PySparkException, Py4JJavaError) as error:
+        raise click.ClickException(in_one_line(str(error))) from error
     finally:
         session.stop()
 
@@ -89,14 +90,19 @@ def _logging() -> dict[str, str]:
 
 _OWN_ERROR = re.compile(r"^(?:pyspark\.\S*: )?strandline\.[\w.]+: (.+)$", re.MULTILINE)
 """The last line of the traceback of a worker, where our own error ended it."""
+_JAVA_ERROR = re.compile(r"^(?:: |Caused by: )[\w.$]+: (.+)$", re.MULTILINE)
+"""What Java raised, and then what was behind it."""
+MOST_CHARACTERS = 500
 
 
-def _in_one_line(text: str) -> str:
-    """What went wrong in a worker, without the ways that it took through Python and Java."""
+def in_one_line(text: str) -> str:
+    """What went wrong in a worker or in Spark, without the ways that it took through Python and Java."""
     if found := _OWN_ERROR.findall(text):
         return str(found[-1])
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"Spark failed: {lines[0][:500] if lines else 'no message'} (STRANDLINE_DEBUG=1 shows where)"
+    raised = _JAVA_ERROR.findall(text)
+    first, *behind = raised or [line.strip() for line in text.splitlines() if line.strip()][:1] or ["no message"]
+    short = f"{first}: {behind[-1]}" if behind else first
+    return f"Spark failed: {short[:MOST_CHARACTERS]} (STRANDLINE_DEBUG=1 shows where)"
 
 
 @contextmanager
