@@ -18,6 +18,7 @@ from strandline.cli.options import (
     bootstrap_option,
     client_settings,
     output_option,
+    page_option,
     settings_option,
     show_json,
     topic_and_partitions,
@@ -42,7 +43,7 @@ MOST_FINDINGS = 20
 @click.option("--topics", "pattern", metavar="REGEX", help="Topics whose whole name matches; else all topics.")
 @click.option("--internal", is_flag=True, help="The brokers' own topics, too (__consumer_offsets).")
 @click.option("--allow-offline", is_flag=True, help="Exit with 0 though brokers are not running, if the rest is equal.")
-@click.option("--page", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write an HTML page.")
+@page_option
 @output_option
 @settings_option
 @click.pass_context

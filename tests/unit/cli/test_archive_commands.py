@@ -99,6 +99,7 @@ def test_a_restore_is_told_as_a_table_and_a_page(shell: Any, asked: list[Any], t
         (("archive", "clicks"), "--to"),
         (("restore", "/nowhere/at/all", "-t", "again"), "does not exist"),
         (("restore", ".", "-t", "again", "--config", "x"), "is not KEY=VALUE"),
+        (("restore", ".", "-t", "again", "--page", "/nowhere/p.html"), "there is no folder /nowhere"),
     ],
 )
 def test_a_wrong_command_line_is_told_in_one_line(shell: Any, arguments: tuple[str, ...], told: str) -> None:

@@ -135,6 +135,7 @@ def test_what_is_audited_can_be_chosen(shell: Any, asked: list[Any], tmp_path: P
         (("clicks", "--internal"), "not both"),
         (("-X", "nonsense=1"), "unknown setting 'nonsense'"),
         (("--topics", "("), "--topics '(' is no regular expression"),
+        (("--page", "/nowhere/p.html"), "there is no folder /nowhere"),
     ],
 )
 def test_a_wrong_command_line_is_told_in_one_line(shell: Any, arguments: tuple[str, ...], told: str) -> None:
