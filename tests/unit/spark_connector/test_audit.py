@@ -243,6 +243,33 @@ def test_a_topic_that_is_deleted_or_made_anew_meanwhile_is_left_out() -> None:
     assert warned == ["topic 't' was deleted while it was audited"]
 
 
+def test_a_topic_that_is_deleted_before_anything_is_known_of_it_is_left_out() -> None:
+    warned: list[str] = []
+    admin = cluster(T0, TopicPartition("other", 0))
+    admin.unknown_configs.add("t")
+    summary = audited(admin, AuditOptions("there:1"), admin.run, warn=warned.append)
+    assert ([each.topic for each in summary.partitions], summary.is_equal) == (["other"], True)
+    assert warned == ["topic 't' was deleted while it was audited"]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_partitions_that_a_topic_gets_meanwhile_are_compared_too(damaged: bool) -> None:
+    """As far as another look is made: none is told to be equal that was not looked at."""
+    admin = cluster(T0, offline={3})
+
+    def grow(time: int) -> None:
+        if time == 2:
+            admin.replicas |= cluster(T1).replicas
+            if damaged:
+                damage(admin, 2, T1)
+
+    admin.before_plan = grow
+    summary = run(admin)
+    assert [[each.batches for each in partition.replicas[:2]] for partition in summary.partitions] == [[5, 5]] * 2
+    assert (("t-1", 2, "damaged", DAMAGED_AT) in found(summary)) == damaged
+    assert ("t-1", 3, "offline", 0) in found(summary)
+
+
 def test_a_silent_broker_is_asked_once_only() -> None:
     admin = cluster(T0, T1)
     asked: list[int] = []
