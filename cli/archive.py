@@ -18,6 +18,7 @@ from strandline.cli.options import (
     key_value,
     legal_topic,
     output_option,
+    page_option,
     settings_option,
     show_json,
     topic_option,
@@ -92,7 +93,7 @@ def archive(
 @click.option("--resume", is_flag=True, help="Compare what the topic holds with the archive, and go on behind it.")
 @click.option("--replication-factor", type=click.IntRange(1), help="Of a topic that is created; else the brokers' own.")
 @click.option("--config", "configs", multiple=True, metavar="KEY=VALUE", help="Of a topic that is created; repeatable.")
-@click.option("--page", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write an HTML page.")
+@page_option
 @output_option
 @settings_option
 @click.pass_context

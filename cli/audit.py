@@ -7,6 +7,7 @@ with the session of their cluster.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +19,7 @@ from strandline.cli.options import (
     bootstrap_option,
     client_settings,
     output_option,
+    page_option,
     settings_option,
     show_json,
     topic_and_partitions,
@@ -25,6 +27,7 @@ from strandline.cli.options import (
 from strandline.cli.session import bootstrap_of, session_of
 from strandline.cli.spark_session import pipeline, warn
 from strandline.cli.tables import show_table
+from strandline.cli.wording import counted
 
 if TYPE_CHECKING:
     from strandline.spark_connector.pipelines.audit import AuditedPartition, AuditSummary
@@ -42,7 +45,7 @@ MOST_FINDINGS = 20
 @click.option("--topics", "pattern", metavar="REGEX", help="Topics whose whole name matches; else all topics.")
 @click.option("--internal", is_flag=True, help="The brokers' own topics, too (__consumer_offsets).")
 @click.option("--allow-offline", is_flag=True, help="Exit with 0 though brokers are not running, if the rest is equal.")
-@click.option("--page", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write an HTML page.")
+@page_option
 @output_option
 @settings_option
 @click.pass_context
@@ -135,8 +138,10 @@ def _show(summary: AuditSummary) -> None:
     for partition in summary.partitions:
         for line in _lines(partition):
             click.echo(line)
+    for why, replicas in _offline(summary).items():
+        click.echo(f"{counted(replicas, 'replica')}: {why}")
     counts = ", ".join(f"{count:,} {state}" for state, count in summary.replicas_by_state.items() if count)
-    partitions = f"{len(summary.partitions):,} partition{'s' if len(summary.partitions) != 1 else ''}"
+    partitions = counted(len(summary.partitions), "partition")
     click.echo(
         f"{partitions}, {summary.replicas:,} replicas: {counts or 'nothing to compare'}; "
         f"{summary.batches:,} batches, {size_text(summary.size_bytes)} compared"
@@ -144,15 +149,33 @@ def _show(summary: AuditSummary) -> None:
 
 
 def _lines(partition: AuditedPartition) -> Iterator[str]:
+    """What was found, but for what `_offline` tells."""
+    from strandline.client.replicas.comparison import OFFLINE
+
     name = f"{partition.topic}-{partition.partition}"
     for replica in partition.replicas:
         where = f"{name} on broker {replica.broker_id}"
-        for finding in replica.findings[:MOST_FINDINGS]:
+        findings = [finding for finding in replica.findings if finding.kind != OFFLINE]
+        for finding in findings[:MOST_FINDINGS]:
             place = f" [{finding.start}, {finding.end})" if finding.end > finding.start else ""
             more = f" (the first of {finding.count})" if finding.count > 1 else ""
             yield f"{where}: {finding.kind}{place}: {finding.text}{more}"
-        if len(replica.findings) > MOST_FINDINGS:
-            yield f"{where}: {len(replica.findings) - MOST_FINDINGS} more findings (--output json and --page have them)"
+        if len(findings) > MOST_FINDINGS:
+            yield f"{where}: {len(findings) - MOST_FINDINGS} more findings (--output json and --page have them)"
         if replica.lag:
             sync = "" if replica.in_sync else ", not in sync"
             yield f"{where}: behind: {replica.lag} offsets from {replica.end} on could not be compared{sync}"
+
+
+def _offline(summary: AuditSummary) -> dict[str, int]:
+    """Why replicas were not there, and how many: a broker that is down has thousands, which say all the same."""
+    from strandline.client.replicas.comparison import OFFLINE
+
+    texts = (
+        finding.text
+        for partition in summary.partitions
+        for replica in partition.replicas
+        for finding in replica.findings
+        if finding.kind == OFFLINE
+    )
+    return Counter(texts)

@@ -14,7 +14,7 @@ import click
 
 from strandline.cli.cluster import DATA_VARIABLE
 from strandline.cli.cluster_commands import data_option
-from strandline.cli.options import output_option, show_json
+from strandline.cli.options import output_option, page_option, show_json
 from strandline.cli.session import session_of
 from strandline.cli.spark_session import pipeline, warn
 from strandline.cli.tables import show_table
@@ -43,7 +43,7 @@ SHOWN_ROWS = 20
     show_default=True,
     help="Partitions and outages that the page and JSON tell one by one, the worst first.",
 )
-@click.option("--page", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write an HTML page.")
+@page_option
 @output_option
 @click.pass_context
 def history(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -83,6 +85,23 @@ def output_option(function: F) -> F:
         show_default=True,
         help="json is for programs and keeps its shape; text may change.",
     )(function)
+
+
+def page_option(function: F) -> F:
+    """`--page FILE`. UsageError where it cannot be written: that is not to come out after the work."""
+    return click.option(
+        "--page",
+        type=click.Path(dir_okay=False, writable=True, path_type=Path),
+        metavar="FILE",
+        help="Write an HTML page.",
+        callback=lambda ctx, parameter, path: _in_a_folder(path),
+    )(function)
+
+
+def _in_a_folder(path: Path | None) -> Path | None:
+    if path is not None and not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
+        raise click.UsageError(f"--page {path}: there is no folder {path.parent} in which files can be made")
+    return path
 
 
 JSON_VERSION = 1

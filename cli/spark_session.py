@@ -5,6 +5,7 @@ pyspark is imported when the session is made: what is missing is told in one lin
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from strandline.cli.java import cache_folder, spark_environment
+from strandline.runtime.processes.interrupts import in_another_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,21 +68,25 @@ def spark_of_command(name: str, settings: dict[str, str] | None = None) -> Itera
     builder = SparkSession.builder.master("local[*]").appName(f"strandline {name}")
     for key, value in {**_SETTINGS, **_logging(), **(settings or {})}.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    # Here a Ctrl-C in the middle of it would leave Java behind, and later ones be handled by Spark, with tracebacks.
+    in_another_thread(builder.getOrCreate)
+    session = builder.getOrCreate()  # the same one, which this thread has to know, too
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         yield session
-    except PySparkException as error:
-        raise click.ClickException(_in_one_line(str(error))) from error
+    except (PySparkException, Py4JJavaError) as error:
+        raise click.ClickException(in_one_line(str(error))) from error
     finally:
-        session.stop()
+        in_another_thread(session.stop)  # where Ctrl-C came in the middle of an answer of Java, this one cannot ask
 
 
 def _logging() -> dict[str, str]:
-    """Spark keeps quiet, unless STRANDLINE_DEBUG is set."""
+    """Spark keeps quiet, in Java and in Python, unless STRANDLINE_DEBUG is set."""
     if os.environ.get("STRANDLINE_DEBUG"):
         return {}
+    logging.getLogger().addHandler(logging.NullHandler())
     path = cache_folder() / "spark-log4j2.properties"
     if not (path.is_file() and path.read_text(encoding="utf-8") == _LOGGING):
         path.write_text(_LOGGING, encoding="utf-8")
@@ -89,14 +95,19 @@ def _logging() -> dict[str, str]:
 
 _OWN_ERROR = re.compile(r"^(?:pyspark\.\S*: )?strandline\.[\w.]+: (.+)$", re.MULTILINE)
 """The last line of the traceback of a worker, where our own error ended it."""
+_JAVA_ERROR = re.compile(r"^(?:: |Caused by: )[\w.$]+: (.+)$", re.MULTILINE)
+"""What Java raised, and then what was behind it."""
+MOST_CHARACTERS = 500
 
 
-def _in_one_line(text: str) -> str:
-    """What went wrong in a worker, without the ways that it took through Python and Java."""
+def in_one_line(text: str) -> str:
+    """What went wrong in a worker or in Spark, without the ways that it took through Python and Java."""
     if found := _OWN_ERROR.findall(text):
         return str(found[-1])
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"Spark failed: {lines[0][:500] if lines else 'no message'} (STRANDLINE_DEBUG=1 shows where)"
+    raised = _JAVA_ERROR.findall(text)
+    first, *behind = raised or [line.strip() for line in text.splitlines() if line.strip()][:1] or ["no message"]
+    short = f"{first}: {behind[-1]}" if behind else first
+    return f"Spark failed: {short[:MOST_CHARACTERS]} (STRANDLINE_DEBUG=1 shows where)"
 
 
 @contextmanager

@@ -22,7 +22,7 @@ import trio
 
 from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.change_lines import partition_fields
-from strandline.broker.replication.leadership import IsrProposal
+from strandline.broker.replication.leadership import IsrProposal, Leadership
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
 from strandline.protocol.types import TopicPartition
@@ -120,25 +120,25 @@ class IsrUpdates:
     async def write_wave(self) -> bool:
         """Carry what is proposed now. Whether nothing of it has to be repeated."""
         self._wake = trio.Event()
-        wave = [(p, proposal) for p, proposal in self._pending.items() if _is_current(p, proposal)]
+        wave = [
+            (p, leadership, proposal) for p, proposal in self._pending.items() if (leadership := _whose(p, proposal))
+        ]
         self._pending = {}
         if not wave:
             return True
-        results = await self._coordination.multi_many([self._transaction(p, proposal) for p, proposal in wave])
+        results = await self._coordination.multi_many([self._transaction(*each) for each in wave])
         is_known = True
-        for (partition, proposal), result in zip(wave, results, strict=True):
-            outcome = await self._outcome(partition, proposal, result)
+        for (partition, leadership, proposal), result in zip(wave, results, strict=True):
+            outcome = await self._outcome(partition, leadership, proposal, result)
             if outcome is not None:
-                self._finish(partition, proposal, outcome)
-            elif _is_current(partition, proposal):
+                self._finish(partition, leadership, proposal, outcome)
+            elif _whose(partition, proposal):
                 is_known = False
                 self._pending.setdefault(partition, proposal)
         return is_known
 
-    def _transaction(self, partition: Partition, proposal: IsrProposal) -> list[Operation]:
+    def _transaction(self, partition: Partition, leadership: Leadership, proposal: IsrProposal) -> list[Operation]:
         """Identical at every attempt: it depends on the proposal alone."""
-        leadership = partition.leadership
-        assert leadership is not None
         topic, index = partition.topic_partition
         state = PartitionStateZnode(
             controller_epoch=leadership.controller_epoch,
@@ -155,7 +155,11 @@ class IsrUpdates:
         return [*checks, SetData(PartitionStateZnode.path(topic, index), state.encode(), proposal.zk_version)]
 
     async def _outcome(
-        self, partition: Partition, proposal: IsrProposal, result: list[OperationResult] | CoordinationError
+        self,
+        partition: Partition,
+        leadership: Leadership,
+        proposal: IsrProposal,
+        result: list[OperationResult] | CoordinationError,
     ) -> IsrOutcome | None:
         """What an answer means; None: it is not known whether that was written. Reads only after BadVersion."""
         name = str(partition.topic_partition)
@@ -172,7 +176,7 @@ class IsrUpdates:
                 )
                 return IsrOutcome()
             case TransactionFailed(cause=BadVersion()):
-                return await self._read_back(partition, proposal)
+                return await self._read_back(partition, leadership)
             case TransactionFailed(cause=NoNode()):
                 self._log.warning("isr state or its topic is gone", partition=name)
                 return IsrOutcome(frozen=True)
@@ -182,29 +186,29 @@ class IsrUpdates:
             )
         return None
 
-    def _finish(self, partition: Partition, proposal: IsrProposal, outcome: IsrOutcome) -> None:
+    def _finish(self, partition: Partition, leadership: Leadership, proposal: IsrProposal, outcome: IsrOutcome) -> None:
+        """The log has what the term wrote that made the proposal, even if it is over by now."""
         if outcome.isr is not None:
             self._changed[partition.topic_partition] = None
             self._announce.set()
         if outcome.frozen or outcome.isr is not None:
-            leadership = partition.leadership
             self._log.info(
                 "isr frozen" if outcome.frozen else "isr changed",
                 **partition_fields(partition),
                 leader=self._broker_id,
-                leader_epoch=partition.leader_epoch,
+                leader_epoch=leadership.leader_epoch,
                 kind=proposal.kind.value,
                 proposed=proposal.isr,
                 isr=outcome.isr,
-                replicas=leadership.replicas if leadership else (),
-                min_isr=leadership.required_isr_size if leadership else 0,
+                replicas=leadership.replicas,
+                min_isr=leadership.required_isr_size,
                 eligible=outcome.eligible,
                 zk_version=outcome.zk_version,
             )
         apply_outcome(self._burst, partition, proposal, outcome)
 
-    async def _read_back(self, partition: Partition, proposal: IsrProposal) -> IsrOutcome | None:
-        """After BadVersion: what stands there? None: not known yet."""
+    async def _read_back(self, partition: Partition, leadership: Leadership) -> IsrOutcome | None:
+        """After BadVersion: what stands there? None: not known yet, or of no interest to this leadership any more."""
         topic, index = partition.topic_partition
         path = PartitionStateZnode.path(topic, index)
         try:
@@ -216,8 +220,7 @@ class IsrUpdates:
             return IsrOutcome(frozen=True)
         except CoordinationError:
             return None
-        leadership = partition.leadership
-        if leadership is None:
+        if partition.leadership is not leadership:
             return None
         if state.leader == self._broker_id and state.leader_epoch == leadership.leader_epoch:
             return IsrOutcome(tuple(state.isr), znode.stat.version, eligible=tuple(state.elr))
@@ -272,6 +275,7 @@ def apply_outcome(burst: Burst, partition: Partition, proposal: IsrProposal, out
     burst.end()
 
 
-def _is_current(partition: Partition, proposal: IsrProposal) -> bool:
-    """Whether the leadership that made this proposal still stands."""
-    return partition.leadership is not None and partition.leadership.proposal is proposal
+def _whose(partition: Partition, proposal: IsrProposal) -> Leadership | None:
+    """The leadership that made this proposal, if it still stands."""
+    leadership = partition.leadership
+    return leadership if leadership is not None and leadership.proposal is proposal else None

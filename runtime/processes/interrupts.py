@@ -1,4 +1,4 @@
-"""Ctrl-C that nobody would hear of."""
+"""Ctrl-C where nobody would hear of it, or at the wrong time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,3 +29,11 @@ def repeat_lost_interrupt(lost: UnraisableHookArgs) -> None:
 def _interrupt() -> None:
     time.sleep(_PAUSE_S)
     os.kill(os.getpid(), signal.SIGINT)
+
+
+def in_another_thread(call: Callable[[], object]) -> None:
+    """To its end, and what it raises: a Ctrl-C comes to the main thread, and out of here only then."""
+    from concurrent.futures import ThreadPoolExecutor  # only few commands need it
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(call).result()

@@ -56,10 +56,10 @@ def positive(given: Mapping[str, str], name: str) -> int | None:
 
 def whole_number(given: Mapping[str, str], name: str, default: int) -> int:
     """0 or more."""
-    text = given.get(name.lower(), str(default)).strip()
-    if not (text.isascii() and text.isdigit()) or int(text) >= 2**63:
+    text = given.get(name.lower(), str(default))
+    if (found := number(text)) is None:
         raise InvalidOption(f"{name} must be a whole number from 0 on, not {text!r}")
-    return int(text)
+    return found
 
 
 def duration_ms(given: Mapping[str, str], name: str, default_ms: int) -> int:

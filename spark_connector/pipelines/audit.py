@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from strandline.client.errors import UnknownTopic as DeletedTopic
 from strandline.client.metadata import PartitionView, TopicView
 from strandline.client.replicas.comparison import DIFFERENCES, OFFLINE, UNREAD, Compared, Finding
 from strandline.client.replicas.looking import Known, Work, are_confirmed, plan
@@ -162,12 +163,10 @@ def chosen_topics(admin: Admin, options: AuditOptions) -> dict[str, TopicView]:
     return chosen
 
 
-def _compacted(admin: Admin, topics: Iterable[str]) -> set[str]:
-    def policy(topic: str) -> str:
-        configured = admin.describe_configs(ConfigResource.TOPIC, topic)
-        return next((each.value or "" for each in configured if each.name == "cleanup.policy"), "")
-
-    return {topic for topic in topics if "compact" in policy(topic)}
+def _is_compacted(admin: Admin, topic: str) -> bool:
+    """The client's UnknownTopic."""
+    configured = admin.describe_configs(ConfigResource.TOPIC, topic)
+    return any(each.name == "cleanup.policy" and "compact" in (each.value or "") for each in configured)
 
 
 # --- Looking, until what is found is sure ----------------------------------------------------------------------
@@ -186,10 +185,16 @@ class Audit:
         self._topics = dict(topics)
         self._options = options
         self._warn = warn
-        self._compacted = _compacted(admin, topics)
+        self._compacted: set[str] = set()
         self._known: Known = {}
         self._pieces: dict[Piece, tuple[Work, dict[int, Compared]]] = {}
         self._before: dict[Replica, list[Finding]] = {}
+        for name in topics:
+            try:
+                if _is_compacted(admin, name):
+                    self._compacted.add(name)
+            except DeletedTopic:
+                self._leave_out(name)
 
     def next_look(self) -> list[Work]:
         """What has to be compared now; nothing once all is sure."""
@@ -215,8 +220,10 @@ class Audit:
         return numbers is None or partition.partition in numbers
 
     def _plan_again(self, partitions: set[TopicPartition]) -> list[Work]:
-        """The pieces of these partitions in which something was found, or not all replicas were read."""
+        """The pieces of these partitions in which something was found, or not all replicas were read; and all of the
+        partitions that came meanwhile."""
         self._update_topics()
+        partitions = partitions | self._never_planned()
         topics = [self._topics[name] for name in sorted({each.topic for each in partitions} & set(self._topics))]
         works, known = plan(self._admin, topics, self._compacted, partitions.__contains__)
         unread = {replica.partition for replica in self._known if self._known[replica].kind in (OFFLINE, UNREAD)}
@@ -239,10 +246,26 @@ class Audit:
             if name in now and now[name].topic_id == before.topic_id:
                 self._topics[name] = now[name]
                 continue
-            self._warn(f"topic {name!r} was deleted while it was audited")
-            del self._topics[name]
-            self._pieces = {piece: each for piece, each in self._pieces.items() if piece[0].topic != name}
-            self._known = {replica: each for replica, each in self._known.items() if replica.partition.topic != name}
+            self._leave_out(name)
+
+    def _leave_out(self, deleted: str) -> None:
+        self._warn(f"topic {deleted!r} was deleted while it was audited")
+        del self._topics[deleted]
+        self._pieces = {piece: each for piece, each in self._pieces.items() if piece[0].topic != deleted}
+        self._known = {replica: each for replica, each in self._known.items() if replica.partition.topic != deleted}
+
+    def _never_planned(self) -> set[TopicPartition]:
+        planned = {partition for partition, _ in self._pieces} | {replica.partition for replica in self._known}
+        return set(self._views()) - planned
+
+    def _views(self) -> dict[TopicPartition, PartitionView]:
+        """Of the partitions that are meant, in order."""
+        return {
+            partition: view
+            for name, topic in sorted(self._topics.items())
+            for number, view in sorted(topic.partitions.items())
+            if self._is_meant(partition := TopicPartition(name, number))
+        }
 
     def _found(self) -> dict[Replica, list[Finding]]:
         found = {replica: [finding] for replica, finding in self._known.items()}
@@ -261,9 +284,7 @@ class Audit:
         found = self._found()
         partitions = [
             self._partition(partition, view, pieces.get(partition, []), found)
-            for name, topic in sorted(self._topics.items())
-            for number, view in sorted(topic.partitions.items())
-            if self._is_meant(partition := TopicPartition(name, number))
+            for partition, view in self._views().items()
         ]
         replicas = [replica for partition in partitions for replica in partition.replicas]
         by_state = {state: sum(replica.state == state for replica in replicas) for state in STATES}

@@ -48,6 +48,7 @@ def audit_page(summary: AuditSummary, *, cluster: str) -> str:
     """cluster: how the audited cluster is called."""
     states = summary.replicas_by_state
     wrong = [each for each in summary.partitions if each.state != EQUAL]
+    wrong.sort(key=lambda each: STATES.index(each.state), reverse=True)  # where not all can be shown, the worst are
     sections = [
         figures(
             [
@@ -65,7 +66,7 @@ def audit_page(summary: AuditSummary, *, cluster: str) -> str:
     if wrong:
         shown = wrong[:MOST_PARTITIONS_DRAWN]
         more = f" The first {len(shown)} of {len(wrong)} partitions." if len(wrong) > len(shown) else ""
-        note = f"Offsets of each replica of the partitions that are not equal, as far as it was compared.{more}"
+        note = f"Offsets of each replica of what is not equal, the worst first, as far as it was compared.{more}"
         sections.append(section("What differs", note=note))
         sections += [section(f"{each.topic}-{each.partition}", _drawn(each)) for each in shown]
         columns = ("partition", "broker", "finding", "from offset", "to (without)", "count", "why")

@@ -12,6 +12,7 @@ outage is, stand in `protocol/history`.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ from strandline.spark_connector.pipelines.history_summary import (
     PartitionSummary,
     Totals,
 )
+from strandline.spark_connector.pipelines.pictures import time_text
 from strandline.spark_connector.pipelines.settings import session_settings
 
 if TYPE_CHECKING:
@@ -113,7 +115,7 @@ def told_histories(
                     "log; name the folders of brokers (log.folder), or state-change.log and controller.log"
                 )
             of_brokers = lives(found, runs)
-            span = _span(options, runs)
+            span = span_of(options, runs)
             on_step("telling histories")
             of_partitions = events.where(events.kind.isin(sorted(OF_PARTITIONS)))
             df = (
@@ -142,6 +144,9 @@ def check_options(options: HistoryOptions) -> None:
             f"The change log {odd!r} must be an absolute path of a local or mounted file system, without any of "
             "* ? { } [ ] \\"
         )
+    hidden = next((file for file in options.files if os.path.basename(file).startswith(("_", "."))), None)
+    if hidden is not None:
+        raise InvalidOption(f"Spark passes over {hidden!r}, since its name begins with _ or a dot; rename the file")
     try:
         re.compile(options.topics)
     except re.error as error:
@@ -152,12 +157,16 @@ def check_options(options: HistoryOptions) -> None:
         raise InvalidOption("The range of time ends before it begins; give an earlier beginning (since)")
 
 
-def _span(options: HistoryOptions, runs: Sequence[Run]) -> Range:
-    return Range(
-        min(run.first_ms for run in runs) if options.since_ms is None else options.since_ms,
-        NEVER_MS if options.until_ms is None else options.until_ms,
-        max(run.last_ms for run in runs),
-    )
+def span_of(options: HistoryOptions, runs: Sequence[Run]) -> Range:
+    """InvalidOption: the logs tell of another time."""
+    first_ms, last_ms = min(run.first_ms for run in runs), max(run.last_ms for run in runs)
+    since_ms = first_ms if options.since_ms is None else options.since_ms
+    until_ms = NEVER_MS if options.until_ms is None else options.until_ms
+    if since_ms > last_ms or until_ms <= first_ms:
+        raise InvalidOption(
+            f"The logs tell of {time_text(first_ms)} to {time_text(last_ms)} UTC; ask for a part of that (since, until)"
+        )
+    return Range(since_ms, until_ms, last_ms)
 
 
 def _of_brokers(events: DataFrame) -> tuple[list[Event], list[Run], dict[str, int]]:

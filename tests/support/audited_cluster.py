@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-from strandline.client.errors import AnsweredError, CannotReachBroker, ClientError
+from strandline.client.errors import AnsweredError, CannotReachBroker, ClientError, error_for
 from strandline.client.metadata import PartitionView, TopicView
 from strandline.client.replicas.comparison import Compared
 from strandline.client.replicas.looking import Reader, Work, look
@@ -32,6 +32,7 @@ class MemoryAdmin:
     out_of_sync: set[Replica] = field(default_factory=set)
     refused: dict[Replica, str] = field(default_factory=dict)
     compacted: set[str] = field(default_factory=set)
+    unknown_configs: set[str] = field(default_factory=set)
     internal: set[str] = field(default_factory=set)
     topic_ids: dict[str, bytes] = field(default_factory=dict)
     before_plan: Callable[[int], None] = lambda time: None
@@ -63,6 +64,8 @@ class MemoryAdmin:
         )
 
     def describe_configs(self, kind: object, name: str) -> list[SimpleNamespace]:
+        if name in self.unknown_configs:
+            raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"describing topic {name}")
         policy = "compact" if name in self.compacted else "delete"
         return [SimpleNamespace(name="segment.bytes", value="1"), SimpleNamespace(name="cleanup.policy", value=policy)]
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from strandline.cli import archive as commands
-from strandline.cli.spark_session import _in_one_line
 from strandline.spark_connector.pipelines import archive as archiving
 from strandline.spark_connector.pipelines import restore as restoring
 from strandline.spark_connector.pipelines.archive import ArchivedPartition, ArchiveOptions, ArchiveSummary
@@ -100,6 +99,7 @@ def test_a_restore_is_told_as_a_table_and_a_page(shell: Any, asked: list[Any], t
         (("archive", "clicks"), "--to"),
         (("restore", "/nowhere/at/all", "-t", "again"), "does not exist"),
         (("restore", ".", "-t", "again", "--config", "x"), "is not KEY=VALUE"),
+        (("restore", ".", "-t", "again", "--page", "/nowhere/p.html"), "there is no folder /nowhere"),
     ],
 )
 def test_a_wrong_command_line_is_told_in_one_line(shell: Any, arguments: tuple[str, ...], told: str) -> None:
@@ -114,10 +114,3 @@ def test_what_is_not_installed_is_told_in_one_line(
     monkeypatch.setitem(sys.modules, package, None)
     ran = shell("archive", "clicks", "--to", str(tmp_path), "-b", "there:1")
     assert (ran.code, ran.err.count("\n")) == (1, 1) and "pip install '.[spark]'" in ran.err
-
-
-def test_what_went_wrong_in_a_worker_is_one_line() -> None:
-    own = "strandline.spark_connector.errors.RestoreRefused: [RESTORE_REFUSED] t-0 holds something else"
-    text = f"An exception was thrown from the Python worker:\nTraceback (most recent call last):\n{own}\n\n\tat org."
-    assert _in_one_line(text) == "[RESTORE_REFUSED] t-0 holds something else"
-    assert _in_one_line("[OTHER] of Spark\n\tat org.").startswith("Spark failed: [OTHER] of Spark (")

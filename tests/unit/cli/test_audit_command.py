@@ -87,12 +87,13 @@ def test_each_finding_is_a_line_and_the_exit_code_says_that_there_are_some(shell
     assert [line.split()[-1] for line in lines[1:4]] == ["equal", "different", "different"]
     assert lines[4:7] == [
         "clicks-1 on broker 2: damaged [410, 411): its bytes do not have the CRC-32C 0x1 of its header",
-        "clicks-1 on broker 3: offline: broker 3 is not running",
         "clicks-2 on broker 2: missing [0, 1): broker 1 has a batch (the first of 7)",
+        "clicks-2 on broker 2: missing [2, 3): broker 1 has a batch (the first of 7)",
     ]
-    assert lines[-3:] == [
+    assert lines[-4:] == [
         "clicks-2 on broker 2: 5 more findings (--output json and --page have them)",
         "clicks-2 on broker 3: behind: 40 offsets from 860 on could not be compared, not in sync",
+        "1 replica: broker 3 is not running",
         "3 partitions, 8 replicas: 4 equal, 1 behind, 1 offline, 2 different; 72 batches, 8.0 KiB compared",
     ]
 
@@ -135,6 +136,7 @@ def test_what_is_audited_can_be_chosen(shell: Any, asked: list[Any], tmp_path: P
         (("clicks", "--internal"), "not both"),
         (("-X", "nonsense=1"), "unknown setting 'nonsense'"),
         (("--topics", "("), "--topics '(' is no regular expression"),
+        (("--page", "/nowhere/p.html"), "there is no folder /nowhere"),
     ],
 )
 def test_a_wrong_command_line_is_told_in_one_line(shell: Any, arguments: tuple[str, ...], told: str) -> None:

@@ -175,6 +175,7 @@ def test_what_cannot_be_told_is_known_before_spark_starts(
         ((".", "--since", "2h"), "write -2h for 2h ago"),
         ((".", "--partitions", "0-x"), "give for example 0,3-5"),
         ((".", "--limit", "0"), "--limit"),
+        ((".", "--page", "/nowhere/p.html"), "there is no folder /nowhere"),
     ],
 )
 def test_a_wrong_command_line_is_told_in_one_line(shell: Any, arguments: tuple[str, ...], told: str) -> None:

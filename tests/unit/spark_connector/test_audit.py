@@ -18,7 +18,7 @@ from strandline.client.replicas.reading import Replica
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import UnknownTopic
 from strandline.spark_connector.pipelines.audit import MAX_LOOKS, AuditOptions, AuditSummary, audited, joined
-from strandline.spark_connector.pipelines.audit_page import audit_page
+from strandline.spark_connector.pipelines.audit_page import MOST_PARTITIONS_DRAWN, audit_page
 from strandline.spark_connector.pipelines.audit_task import bundled, decoded, encoded
 from support.audited_cluster import MemoryAdmin
 from support.damaged_replicas import MemoryReplica, batch_at, flipped, plain_batches
@@ -243,6 +243,33 @@ def test_a_topic_that_is_deleted_or_made_anew_meanwhile_is_left_out() -> None:
     assert warned == ["topic 't' was deleted while it was audited"]
 
 
+def test_a_topic_that_is_deleted_before_anything_is_known_of_it_is_left_out() -> None:
+    warned: list[str] = []
+    admin = cluster(T0, TopicPartition("other", 0))
+    admin.unknown_configs.add("t")
+    summary = audited(admin, AuditOptions("there:1"), admin.run, warn=warned.append)
+    assert ([each.topic for each in summary.partitions], summary.is_equal) == (["other"], True)
+    assert warned == ["topic 't' was deleted while it was audited"]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_partitions_that_a_topic_gets_meanwhile_are_compared_too(damaged: bool) -> None:
+    """As far as another look is made: none is told to be equal that was not looked at."""
+    admin = cluster(T0, offline={3})
+
+    def grow(time: int) -> None:
+        if time == 2:
+            admin.replicas |= cluster(T1).replicas
+            if damaged:
+                damage(admin, 2, T1)
+
+    admin.before_plan = grow
+    summary = run(admin)
+    assert [[each.batches for each in partition.replicas[:2]] for partition in summary.partitions] == [[5, 5]] * 2
+    assert (("t-1", 2, "damaged", DAMAGED_AT) in found(summary)) == damaged
+    assert ("t-1", 3, "offline", 0) in found(summary)
+
+
 def test_a_silent_broker_is_asked_once_only() -> None:
     admin = cluster(T0, T1)
     asked: list[int] = []
@@ -300,6 +327,17 @@ def test_a_page_of_very_many_findings_stays_readable() -> None:
     spoiled = replace(summary, partitions=(replace(partition, state="different", replicas=broken),))
     text = audit_page(spoiled, cluster="there:1")
     assert "The first 2000 of 90000." in text and len(text) < 2_000_000
+
+
+def test_what_differs_is_drawn_and_listed_before_what_is_only_offline() -> None:
+    """With a broker down, in a cluster of thousands of partitions, it would be left out."""
+    partitions = [TopicPartition("t", number) for number in range(MOST_PARTITIONS_DRAWN + 1)]
+    admin = cluster(*partitions, offline={3})
+    damage(admin, 2, partitions[-1])
+    text = audit_page(run(admin), cluster="there:1")
+    assert "The first 50 of 51 partitions." in text
+    drawn, listed = (f"<h2>t-{MOST_PARTITIONS_DRAWN}</h2>", "<td>damaged</td>")
+    assert text.index(drawn) < text.index("<h2>t-0</h2>") and text.index(listed) < text.index("<td>offline</td>")
 
 
 FINDINGS = st.lists(

@@ -14,9 +14,9 @@ import pytest
 
 from strandline.protocol.history.figures import Range
 from strandline.protocol.history.lines import OF_PARTITIONS, Event
-from strandline.protocol.history.lives import Run, lives
+from strandline.protocol.history.lives import NEVER_MS, Run, lives
 from strandline.spark_connector.errors import InvalidOption, NoChangeLogs
-from strandline.spark_connector.pipelines.history import HistoryOptions, told_histories
+from strandline.spark_connector.pipelines.history import HistoryOptions, span_of, told_histories
 from strandline.spark_connector.pipelines.history_page import history_page
 from strandline.spark_connector.pipelines.history_rows import (
     EVENTS,
@@ -160,6 +160,8 @@ def test_a_range_shows_how_things_stood_when_it_began() -> None:
         (HistoryOptions(()), NoChangeLogs, "log.folder"),
         (HistoryOptions(("a/b",)), InvalidOption, "absolute path"),
         (HistoryOptions(("/a[1]",)), InvalidOption, r"without any of \*"),
+        (HistoryOptions(("/a/_b",)), InvalidOption, "Spark passes over '/a/_b'"),
+        (HistoryOptions(("/a/.b",)), InvalidOption, "rename the file"),
         (HistoryOptions(("/a",), topics="("), InvalidOption, "is no pattern"),
         (HistoryOptions(("/a",), since_ms=5, until_ms=5), InvalidOption, "ends before it begins"),
     ],
@@ -170,6 +172,21 @@ def test_what_cannot_be_asked_for_is_refused_before_spark_does_anything(
     spark: Any = None
     with pytest.raises(error, match=text), told_histories(spark, options):
         pytest.fail("it was asked for")
+
+
+RUNS = [Run(1, 5_000, 8_000, 3), Run(2, 6_000, 9_000, 3)]
+
+
+def test_a_range_begins_with_the_first_line_and_goes_on_to_the_last() -> None:
+    assert span_of(HistoryOptions(()), RUNS) == Range(5_000, NEVER_MS, 9_000)
+    assert span_of(HistoryOptions((), since_ms=0, until_ms=5_001), RUNS) == Range(0, 5_001, 9_000)
+    assert span_of(HistoryOptions((), since_ms=9_000), RUNS) == Range(9_000, NEVER_MS, 9_000)
+
+
+@pytest.mark.parametrize(("since_ms", "until_ms"), [(9_001, None), (None, 5_000), (0, 1)])
+def test_a_range_of_which_no_log_tells_is_refused(since_ms: int | None, until_ms: int | None) -> None:
+    with pytest.raises(InvalidOption, match=r"tell of 1970-01-01 00:00:05.000 to 1970-01-01 00:00:09.000 UTC"):
+        span_of(HistoryOptions((), since_ms, until_ms), RUNS)
 
 
 # --- the page --------------------------------------------------------------------------------------------------

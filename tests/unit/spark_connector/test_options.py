@@ -30,6 +30,7 @@ from strandline.spark_connector.options.request import (
 from strandline.spark_connector.options.sink_options import parse_sink_options
 from strandline.spark_connector.options.source_options import parse_options
 from strandline.spark_connector.options.stream_options import parse_stream_options
+from strandline.spark_connector.options.values import whole_number
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -235,6 +236,12 @@ def test_start_and_end_name_the_same_partitions() -> None:
 def test_what_cannot_be_meant_is_refused_and_named(name: str, value: str) -> None:
     text = refused({"servers": "b:1", "subscribe": "t", name: value})
     assert name.lower() in text.lower() or "offset can't be" in text
+
+
+@pytest.mark.parametrize("value", ["-1", "1.5", "soon", "9" * 20, "9" * 5000])
+def test_a_version_that_is_no_number_is_refused_and_named(value: str) -> None:
+    with pytest.raises(InvalidOption, match="writeVersion must be a whole number from 0 on"):
+        whole_number({"writeversion": value}, "writeVersion", 0)
 
 
 def test_columns_come_in_the_order_in_which_they_are_named() -> None:

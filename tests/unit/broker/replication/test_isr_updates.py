@@ -356,3 +356,16 @@ async def test_the_log_has_the_state_that_the_leader_wrote(cluster: Cluster, aut
     (event,) = [each for line in lines for each in line.events if each.kind is Kind.CHANGED]
     state = ("t", encode_uuid(TOPIC_ID), 0, 1, EPOCH, 1, (1, 2, 3), (1, 2, 3))
     assert event == Event(Kind.CHANGED, event.time_ms, 1, *state, min_isr=2)
+
+
+async def test_a_change_that_is_known_only_after_the_next_election_is_logged_as_of_the_term_that_wrote_it(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    """Else the history of the partition would have that broker as the leader of the next term."""
+    cluster.join()
+    await trio.sleep(0.0075)  # it is written, and the answer under way
+    assert cluster.stored() == ([1, 2, 3], 1) and cluster.leadership.proposal is not None
+    await cluster.site.lead(epoch=EPOCH + 1, isr=(1, 2, 3), zk_version=2)
+    await trio.sleep(0.1)
+    events = [each for line in read_entries(cluster.site.events.entries) for each in line.events]
+    assert [(each.leader_epoch, each.zk_version) for each in events if each.kind is Kind.CHANGED] == [(EPOCH, 1)]
