@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -136,7 +137,8 @@ class Turns:
 
 
 class Delivery:
-    """`once.Sent`: records on their way, in batches, of which nothing follows one that failed."""
+    """`once.Sent`: records on their way, in batches, of which none is told as delivered behind one that failed. Those
+    that were under way with it may land all the same."""
 
     def __init__(self, cluster: MemorySink, at: TopicPartition, sequence: int, records: Sequence[ToSend]) -> None:
         self.delivered_records = 0
@@ -152,25 +154,40 @@ class Delivery:
 
     def land(self) -> None:
         """One batch more arrives; its answer may be lost."""
-        cluster = self._cluster
-        failure = cluster.failures.get(self._at)
-        if failure is not None or self._error is not None or not self._left:
-            self._error = self._error or failure
+        if self._error is not None or not self._left:
             return
+        self._error = self._cluster.failures.get(self._at) or self._land_one()
+        if self._error is not None:
+            self._cluster.failures[self._at] = self._error
+            self._land_more()
+
+    def _land_one(self) -> Exception | None:
+        try:
+            count = self._append()
+        except (SequenceTaken, ProducerFenced) as error:
+            return error
+        if self._cluster.turns.random.random() < self._cluster.answers_lost:
+            return SequenceTaken("sent again, and the log had it", outcome_unknown=True)
+        self.delivered_records += count
+        self._cluster.proven.add(self._at)
+        return None
+
+    def _land_more(self) -> None:
+        """Of what was under way with a batch that failed: nothing before a first acknowledgement."""
+        while self._left and self._at in self._cluster.proven and self._cluster.turns.random.random() < 0.5:
+            with suppress(SequenceTaken, ProducerFenced):
+                self._append()
+
+    def _append(self) -> int:
+        """The next batch arrives; how many records it has."""
+        cluster, identity, sequence = self._cluster, self._cluster.identity, self._sequence
         count = cluster.turns.random.randint(1, len(self._left))
         batch, self._left = self._left[:count], self._left[count:]
-        identity = cluster.identity
-        try:
-            cluster.topics.logs[self._at].append(
-                identity.producer_id, identity.epoch, self._sequence, batch, cluster.topics.now_ms
-            )
-            if cluster.turns.random.random() < cluster.answers_lost:
-                raise SequenceTaken("sent again, and the log had it", outcome_unknown=True)
-        except (SequenceTaken, ProducerFenced) as error:
-            self._error = cluster.failures[self._at] = error
-            return
-        self.delivered_records += count
         self._sequence += count
+        cluster.topics.logs[self._at].append(
+            identity.producer_id, identity.epoch, sequence, batch, cluster.topics.now_ms
+        )
+        return count
 
 
 class MemorySink:
@@ -183,6 +200,8 @@ class MemorySink:
         self.answers_lost = answers_lost
         self.has_timestamps = False
         self.failures: dict[TopicPartition, Exception] = {}
+        self.proven: set[TopicPartition] = set()
+        """Where the producer that is open has an acknowledgement."""
         self._next: dict[TopicPartition, int] | None = None
         self._under_way: list[Delivery] = []
         self.calls: list[str] = []
@@ -250,7 +269,7 @@ class MemorySink:
 
     def open_producer(self, next_sequence: Mapping[TopicPartition, int]) -> None:
         assert self._next is None
-        self._next, self.failures, self._under_way = dict(next_sequence), {}, []
+        self._next, self.failures, self.proven, self._under_way = dict(next_sequence), {}, set(), []
 
     def send(self, partition: TopicPartition, records: Sequence[ToSend]) -> Delivery:
         self._called("send")
