@@ -42,7 +42,8 @@ class Entry(NamedTuple):
 class Log:
     """One partition. `start`: what stood below was deleted."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[Entry | None] = field(default_factory=list)
+    """None: compaction took it."""
     start: int = 0
     states: dict[int, tuple[int, int]] = field(default_factory=dict)
     """(epoch, next sequence) by producer id."""
@@ -81,7 +82,9 @@ class Topics:
         self.now_ms = 1_000_000
 
     def records(self, topic: str) -> list[ToSend]:
-        return [each.record for at, log in sorted(self.logs.items()) if at.topic == topic for each in log.entries]
+        return [
+            each.record for at, log in sorted(self.logs.items()) if at.topic == topic for each in log.entries if each
+        ]
 
 
 class Turns:
@@ -241,7 +244,7 @@ class MemorySink:
         if (state := log.states.get(self.identity.producer_id)) is None:
             return None
         epoch, following = state
-        offsets = [at for at, each in enumerate(log.entries) if each[:2] == (self.identity.producer_id, epoch)]
+        offsets = [at for at, each in enumerate(log.entries) if each and each[:2] == (self.identity.producer_id, epoch)]
         return Written(epoch, following - 1, offsets[-1] if offsets else -1)
 
     def remembered_ms(self) -> int:
@@ -253,9 +256,10 @@ class MemorySink:
         if end > log.high_watermark:
             log.uncommitted = 0
             return None
+        held = [each for each in log.entries[max(start, log.start) : end] if each is not None]
         found = [
             each
-            for each in log.entries[max(start, log.start) : end]
+            for each in held
             if each[:2] == (self.identity.producer_id, self.identity.epoch) and each.sequence >= first_sequence
         ]
         digests = bytearray()
@@ -264,8 +268,8 @@ class MemorySink:
             counts = self.has_timestamps and not log.uses_append_time
             digests += digest(key, value, headers, stamp if counts else None)
         is_whole = [each.sequence for each in found] == list(range(first_sequence, first_sequence + len(found)))
-        is_whole = is_whole and (bool(found) or log.start <= start)
-        return FoundRows(len(found), digests, is_whole, not log.uses_append_time)
+        has_gaps = len(held) < end - max(start, log.start)
+        return FoundRows(len(found), digests, is_whole, not log.uses_append_time, log.start, has_gaps)
 
     def open_producer(self, next_sequence: Mapping[TopicPartition, int]) -> None:
         assert self._next is None
