@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -26,7 +26,7 @@ from strandline.spark_connector.options.sink_options import SinkOptions
 from strandline.spark_connector.writing.claims import digest
 from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.marks import KEPT_MS, Mark, from_committed, to_committed
-from strandline.spark_connector.writing.once import FoundRows, Written
+from strandline.spark_connector.writing.once import FoundRows, FoundTasks, Written
 
 PAUSE_S = 0.1
 SILENT_MS = 1_000
@@ -112,18 +112,20 @@ class SinkClusterClient:
             known[at] = states[0] if states else None
         return known
 
-    def tasks_that_wrote(self, topic: str) -> set[int]:
-        """Of the identity's write, as far as leaders know."""
-        partitions = [TopicPartition(topic, number) for number in self._consumer.partitions_for_topic(topic)]
-        found = set()
+    def tasks_known(self, partitions: Sequence[TopicPartition]) -> set[int]:
+        found: set[int] = set()
         for producers in self._admin.describe_producers(partitions).values():
             if isinstance(producers, ClientError):
                 raise producers
-            for each in producers:
-                task = self._identity.task_of(each.producer_id)
-                if task is not None and each.epoch == self._identity.epoch:
-                    found.add(task)
+            found |= self._tasks((each.producer_id, each.epoch) for each in producers)
         return found
+
+    def _tasks(self, producers: Iterable[tuple[int, int]]) -> set[int]:
+        """Those of the identity's write."""
+        tasks = {
+            self._identity.task_of(producer_id) for producer_id, epoch in producers if epoch == self._identity.epoch
+        }
+        return {task for task in tasks if task is not None}
 
     def remembered_ms(self) -> int:
         """The shortest of all brokers."""
@@ -156,6 +158,21 @@ class SinkClusterClient:
         except OffsetOutOfRange:  # deleted, or cut, meanwhile
             return None
         return FoundRows(count, digests, is_whole, has_own_times, log_start, has_gaps or position < end)
+
+    def tasks_in_log(self, partition: TopicPartition, start: int, end: int) -> FoundTasks | None:
+        log_start = self._consumer.beginning_offsets([partition])[partition]
+        tasks: set[int] = set()
+        has_gaps, position = False, max(start, log_start)
+        try:
+            for chunk in self._read(partition, position, end):
+                if chunk is None:
+                    return None
+                has_gaps = has_gaps or _has_gaps(chunk, position)
+                position = chunk.next_offset
+                tasks |= self._tasks((each.producer_id, each.producer_epoch) for _, each in scan(chunk.records))
+        except OffsetOutOfRange:
+            return None
+        return FoundTasks(tasks, log_start, has_gaps or position < end)
 
     def _read(self, partition: TopicPartition, start: int, end: int) -> Iterator[FetchedBatches | None]:
         """All batches of [start, end); None, and nothing more, where `end` is not committed. OffsetOutOfRange."""

@@ -76,6 +76,14 @@ class FoundRows(NamedTuple):
     has_gaps: bool
 
 
+class FoundTasks(NamedTuple):
+    """Who wrote, by the log: tasks of the identity's write. `log_start`, `has_gaps`: as in `FoundRows`."""
+
+    tasks: set[int]
+    log_start: int
+    has_gaps: bool
+
+
 class Sent(Protocol):
     """Some records on their way to one partition (`SendManyFuture`)."""
 
@@ -112,6 +120,12 @@ class SinkCluster(Protocol):
     def read_back(self, partition: TopicPartition, start: int, end: int, first_sequence: int) -> FoundRows | None:
         """The identity's records with sequences from the first on in [start, end), by `digest`. None: that cannot be
         read now, since `end` is not committed yet, or records were deleted meanwhile."""
+
+    def tasks_known(self, partitions: Sequence[TopicPartition]) -> set[int]:
+        """Which tasks of the identity's write wrote there, as far as leaders know."""
+
+    def tasks_in_log(self, partition: TopicPartition, start: int, end: int) -> FoundTasks | None:
+        """The same of [start, end), by the log. None: as in `read_back`."""
 
     def open_producer(self, next_sequence: Mapping[TopicPartition, int]) -> None:
         """Records that are sent from now on get these numbers."""
@@ -157,7 +171,7 @@ class OnceWriter:
         self._is_open = False
         self._append_times: set[TopicPartition] = set()
         """Where the topic has put its own timestamps."""
-        self._refusals = _Patience(cluster)
+        self._refusals = Patience(cluster)
         """Of numbers that are refused though nothing new is found."""
         self.found_rows = 0
         """Left out, because they stood in the log."""
@@ -198,7 +212,7 @@ class OnceWriter:
 
     def _begin(self, topic: str) -> None:
         cluster, version = self._cluster, self._identity.version
-        patience = _Patience(cluster)
+        patience = Patience(cluster)
         while True:
             count = cluster.partitions_count(topic)
             topic_id = cluster.topic_id(topic)
@@ -208,7 +222,7 @@ class OnceWriter:
             placed_among = begun[min(begun)].partitions_count if begun else count
             if placed_among <= count:
                 break
-            patience.wait(_unchanged(f"topic {topic!r} has {count} partitions, and had {placed_among} before"))
+            patience.wait(unchanged(f"topic {topic!r} has {count} partitions, and had {placed_among} before"))
         count = placed_among  # all attempts place rows as the first one did
         partitions = partitions[:count]
         now_ms = cluster.now_ms()
@@ -309,7 +323,7 @@ class OnceWriter:
         self._catch_up(sorted({partition for partition, _ in unsettled}))
         if self._next == before:
             self._refusals.wait(
-                _unchanged(
+                unchanged(
                     f"numbers of {unsettled[0][0]} are refused as taken, though nothing new of task "
                     f"{self._identity.task} stands there"
                 )
@@ -323,7 +337,7 @@ class OnceWriter:
     def _catch_up(self, partitions: Sequence[TopicPartition], begun: Mapping[TopicPartition, Mark] = NO_MARKS) -> None:
         """Read back what stands behind the numbers that are accounted for. `begun`: with the marks of an attempt before
         this one, of which leaders may know nothing any more."""
-        left, patience = list(partitions), _Patience(self._cluster)
+        left, patience = list(partitions), Patience(self._cluster)
         while left:
             known = self._cluster.written(left)
             hindered = {at: why for at in left if (why := self._hindrance(at, known[at], begun.get(at), patience))}
@@ -332,28 +346,22 @@ class OnceWriter:
                 patience.wait(hindered[left[0]])
 
     def _hindrance(
-        self, at: TopicPartition, known: Written | None, mark: Mark | None, patience: _Patience
+        self, at: TopicPartition, known: Written | None, mark: Mark | None, patience: Patience
     ) -> SourceError | None:
         """Take up what the leader knows; or why that cannot be done yet."""
         epoch, first = self._identity.epoch, self._next[at]
         if known is not None and known.epoch > epoch:
             raise SupersededWrite(f"a later version of this write has written to {at}{NOT_SURE}")
-        if known is None and not first and mark is not None and self._may_be_forgotten(mark):
+        if known is None and not first and mark is not None and may_be_forgotten(self._cluster, mark):
             return self._take_up(at, self._cluster.ends([at])[at], None, patience)
         behind = 0 if known is None or known.epoch < epoch else known.last_sequence + 1
         if behind < first:
-            return _unchanged(
-                f"{at} lacks {first - behind} rows of task {self._identity.task} that it has acknowledged"
-            )
+            return unchanged(f"{at} lacks {first - behind} rows of task {self._identity.task} that it has acknowledged")
         if known is None or behind == first:
             return None
         return self._take_up(at, known.last_offset + 1, behind - first, patience)
 
-    def _may_be_forgotten(self, mark: Mark) -> bool:
-        """Half the time, since clocks differ."""
-        return self._cluster.now_ms() - mark.started_ms > self._cluster.remembered_ms() // 2
-
-    def _take_up(self, at: TopicPartition, end: int, expected: int | None, patience: _Patience) -> SourceError | None:
+    def _take_up(self, at: TopicPartition, end: int, expected: int | None, patience: Patience) -> SourceError | None:
         """`expected`: how many there must be; None: leaders do not know any more, the log has to tell.
 
         Where there are fewer, the mark may stand behind them (a coordinator that was deposed did not show the one that
@@ -362,7 +370,7 @@ class OnceWriter:
         start = self._starts[at]
         found = self._cluster.read_back(at, start, end, self._next[at])
         if found is None:
-            return _unchanged(f"offsets up to {end} of {at} cannot be read")
+            return unchanged(f"offsets up to {end} of {at} cannot be read")
         if expected is None:
             is_sure = found.is_whole and not found.has_gaps and (found.rows_count > 0 or found.log_start <= start)
         else:
@@ -387,7 +395,12 @@ class OnceWriter:
         return None
 
 
-class _Patience:
+def may_be_forgotten(cluster: SinkCluster, mark: Mark) -> bool:
+    """Whether leaders may have forgotten who wrote from there on. Half the time, since clocks differ."""
+    return cluster.now_ms() - mark.started_ms > cluster.remembered_ms() // 2
+
+
+class Patience:
     """With what may be otherwise in a moment."""
 
     def __init__(self, cluster: SinkCluster) -> None:
@@ -408,7 +421,7 @@ class _Patience:
         self._ends_at_ms = None
 
 
-def _unchanged(why: str) -> WriteFailed:
+def unchanged(why: str) -> WriteFailed:
     return WriteFailed(
         f"{why}; that has not changed for {PATIENCE_MS // 1000} s. Look at the topic with 'strandline topics "
         "--describe', and repeat the query"

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from strandline.runtime.client_environment import production_client_environment
-from strandline.spark_connector.errors import RowsChanged, WriteFailed
+from strandline.spark_connector.errors import WriteFailed
 from strandline.spark_connector.options.sink_options import SinkOptions
 from strandline.spark_connector.writing.identity import TaskIdentity
 
@@ -86,20 +86,19 @@ def _written(
 
 
 def check_division(reports: Sequence[TaskReport], options: SinkOptions) -> None:
-    """Raises RowsChanged where an earlier run has written rows in a task that has none of that topic now."""
+    """Where an earlier run has begun this write. Raises as `division.check_tasks`, and WriteFailed."""
     repeated = [each for each in reports if each.is_repeated]
     if not repeated:
         return
+    from strandline.client.errors import ClientError
     from strandline.spark_connector.writing.cluster import SinkClusterClient
+    from strandline.spark_connector.writing.division import check_tasks
 
     topics_of = {each.identity.task: each.topics for each in reports if each.identity is not None}
-    assert repeated[0].identity is not None, "who finds a write repeated has one"
-    with closing(SinkClusterClient(options, repeated[0].identity, has_timestamps=False)) as cluster:
-        for topic in sorted({topic for each in repeated for topic in each.topics}):
-            for task in sorted(cluster.tasks_that_wrote(topic)):
-                if topic not in topics_of.get(task, ()):
-                    raise RowsChanged(
-                        f"task {task} of an earlier run wrote rows to {topic!r} and has none of it now, so the rows "
-                        "are divided otherwise, and some may stand twice. What was written stays; go on with another "
-                        "checkpoint, or set exactlyOnce to false"
-                    )
+    identity = repeated[0].identity
+    assert identity is not None, "who finds a write repeated has one"
+    try:
+        with closing(SinkClusterClient(options, identity, has_timestamps=False)) as cluster:
+            check_tasks(cluster, identity, topics_of)
+    except ClientError as error:
+        raise WriteFailed(f"{error}; all rows are written, but whether some stand twice is not known") from error

@@ -18,6 +18,7 @@ from strandline.spark_connector.errors import RowsChanged, SupersededWrite, Writ
 from strandline.spark_connector.options.sink_options import parse_sink_options
 from strandline.spark_connector.writing.cluster import SinkClusterClient
 from strandline.spark_connector.writing.columns import Rows
+from strandline.spark_connector.writing.division import check_tasks
 from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.once import OnceWriter
 from strandline.spark_connector.writing.placing import placed
@@ -139,3 +140,17 @@ def test_rows_that_were_deleted_are_an_error(site: Site, are_forgotten: bool, mo
         admin.delete_records(dict.fromkeys(site.partitions, -1))
     with pytest.raises(WrittenRowsGone):
         site.write(given)
+
+
+def test_who_wrote_is_told_by_leaders_and_by_the_log(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.others_write()
+    for task in (0, 5):
+        site.write(rows(50), TaskIdentity(site.me.scope, 7, task))
+    with closing(site.client(site.me)) as cluster:
+        check_tasks(cluster, site.me, {0: [site.topic], 5: [site.topic]})
+        for is_forgotten in (False, True):
+            if is_forgotten:
+                monkeypatch.setattr(cluster, "remembered_ms", lambda: -1)
+                monkeypatch.setattr(cluster, "tasks_known", lambda _: set())
+            with pytest.raises(RowsChanged, match="task 5"):
+                check_tasks(cluster, site.me, {0: [site.topic]})

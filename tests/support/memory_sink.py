@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.spark_connector.writing.claims import digest
 from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.marks import Mark, from_committed, to_committed
-from strandline.spark_connector.writing.once import FoundRows, Written
+from strandline.spark_connector.writing.once import FoundRows, FoundTasks, Written
 
 DAY_MS = 86_400_000
 
@@ -246,6 +246,20 @@ class MemorySink:
         epoch, following = state
         offsets = [at for at, each in enumerate(log.entries) if each and each[:2] == (self.identity.producer_id, epoch)]
         return Written(epoch, following - 1, offsets[-1] if offsets else -1)
+
+    def tasks_known(self, partitions: Sequence[TopicPartition]) -> set[int]:
+        states = ((each, epoch) for at in partitions for each, (epoch, _) in self.topics.logs[at].states.items())
+        return self._tasks(states)
+
+    def tasks_in_log(self, partition: TopicPartition, start: int, end: int) -> FoundTasks | None:
+        log = self.topics.logs[partition]
+        begin = max(start, log.start)
+        held = [each for each in log.entries[begin:end] if each is not None]
+        return FoundTasks(self._tasks(each[:2] for each in held), log.start, len(held) < end - begin)
+
+    def _tasks(self, producers: Iterable[tuple[int, int]]) -> set[int]:
+        tasks = {self.identity.task_of(each) for each, epoch in producers if epoch == self.identity.epoch}
+        return tasks - {None}
 
     def remembered_ms(self) -> int:
         return DAY_MS

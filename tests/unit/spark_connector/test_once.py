@@ -16,6 +16,7 @@ from strandline.client.partitioner import partition_for_key
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import RowsChanged, SupersededWrite, WriteFailed, WrittenRowsGone
 from strandline.spark_connector.writing.columns import Rows
+from strandline.spark_connector.writing.division import check_tasks
 from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.once import PATIENCE_MS, REACH, OnceWriter, Written
 from strandline.spark_connector.writing.placing import placed
@@ -396,3 +397,39 @@ def test_rows_are_placed_by_key_as_kafka_does_and_without_one_by_value() -> None
     assert found[(b"ann", b"1")] == partition_for_key(b"ann", 4)
     assert sorted(len(records) for records in groups.values())[-1] >= 2, "equal rows go to one partition"
     assert Counter(record for records in groups.values() for record in records) == Counter(given)
+
+
+# --- how the rows are divided ---
+
+
+@pytest.mark.parametrize("are_forgotten", [False, True])
+def test_rows_that_moved_from_one_task_to_another_between_two_runs_are_an_error(are_forgotten: bool) -> None:
+    site = Site()
+    for task in range(2):
+        site.run(rows(task), TaskIdentity("query.q", 7, task))
+    if are_forgotten:
+        for log in site.topics.logs.values():
+            log.states.clear()
+        site.topics.now_ms += DAY_MS
+    site.run(rows(0, 1), run="run-2")
+    sink = MemorySink(site.topics, site.turns, "driver", ME)
+    sink.turn = lambda: None
+    with pytest.raises(RowsChanged, match="task 1 of an earlier run wrote rows to 't' and has none of it now"):
+        check_tasks(sink, ME, {0: [T]})
+    check_tasks(sink, ME, {0: [T], 1: [T]})
+
+
+def test_nobody_can_tell_how_rows_were_divided_that_leaders_have_forgotten_and_the_log_has_lost() -> None:
+    site = Site(t=1)
+    site.run(rows(1, 2, 3))
+    sink = MemorySink(site.topics, site.turns, "driver", ME)
+    sink.turn = lambda: None
+    log = site.topics.logs[T0]
+    log.start = 1
+    check_tasks(sink, ME, {0: [T]})
+    site.topics.now_ms += DAY_MS
+    with pytest.raises(WrittenRowsGone, match="t-0 does not have all records from offset 0 on any more"):
+        check_tasks(sink, ME, {0: [T]})
+    log.start, log.entries[1] = 0, None
+    with pytest.raises(WrittenRowsGone):
+        check_tasks(sink, ME, {0: [T]})
