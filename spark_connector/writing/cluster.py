@@ -34,6 +34,7 @@ SILENCES = 30
 """So long a leader may be slow; then there is nothing more to come."""
 FETCH_BYTES = 4 << 20
 APPEND_TIME = 1
+DELETION_MS = 5_000
 DEFAULT_REMEMBERED_MS = 86_400_000
 
 PRODUCER_DEFAULTS = {"client_id": "strandline-spark", "batch_size": "131072", "linger_ms": "5"}
@@ -101,6 +102,11 @@ class SinkClusterClient:
         for error in results.values():
             if error is not None:
                 raise error
+
+    def delete_marks(self) -> None:
+        """All of the scope, which nobody repeats any more. What hinders that does no harm."""
+        with suppress(ClientError):
+            self._admin.delete_groups([self._identity.group], timeout_ms=DELETION_MS)
 
     def written(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Written | None]:
         known: dict[TopicPartition, Written | None] = {}

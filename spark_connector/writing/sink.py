@@ -1,8 +1,8 @@
 """What Spark sees of the sink: a writer for batches and one for streams, which write the same way.
 
 Tasks write; there is nothing to commit, since rows stand in the topic as soon as their task has written them. What is
-left to the driver is to notice that a write which an earlier run began was divided into tasks otherwise then: a row
-that has moved from one task to another is looked for by neither.
+left to the driver is to notice that a write which an earlier run began was divided into tasks otherwise then
+(`division`), and to put away the marks of one that nobody can repeat.
 """
 
 from __future__ import annotations
@@ -50,6 +50,21 @@ class StrandlineWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark 
 
     def commit(self, messages: Sequence[Any]) -> None:
         check_division(messages, self.options)
+        self._forget_marks()
+
+    def abort(self, messages: Sequence[Any]) -> None:
+        """What was written stays: a log takes nothing back."""
+        self._forget_marks()
+
+    def _forget_marks(self) -> None:
+        """Of a write that nobody can repeat under its id, which was made up."""
+        if not self.options.is_exactly_once or self.options.write_id is not None:
+            return
+        from strandline.spark_connector.writing.cluster import SinkClusterClient
+
+        identity = TaskIdentity(self.scope, self.options.write_version, 0)
+        with closing(SinkClusterClient(self.options, identity, has_timestamps=False)) as cluster:
+            cluster.delete_marks()
 
 
 class StrandlineStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # pyspark has no types
