@@ -17,7 +17,8 @@ The rules of a partition (KIP-98, KIP-360; its broker's side is `storage/produce
 Of a given identity (`identity`) nothing begins anew, and nothing follows what was given up: no partition has a gap.
 A batch that is refused for its numbers, or acknowledged as one that the log has already, fails, since somebody else may
 have written that; so does what is behind it. That goes for one that was sent again after its answer was lost, too: the
-log has it, or something else under its numbers.
+log has it, or something else under its numbers. And one that lands behind another that failed is not told as delivered:
+what is told so is always the beginning of what was sent to a partition.
 """
 
 from __future__ import annotations

@@ -315,11 +315,10 @@ class Sender:
             if part is None or (part.error_code == ErrorCode.NONE and part.base_offset < 0):
                 missing = BrokerMisbehaved(f"{who} did not say what became of the records for {queue.topic_partition}")
                 self._failed(queue, group, missing, sent=True)
-            elif queue.numbering is not None and queue.numbering.is_given and _is_known(part):
-                where = f"the log has this batch's numbers, at offset {part.base_offset} (-1: it does not say)"
+            elif (where := _taken(queue, group[0], part)) is not None:
                 code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
                 error = error_for(code, f"producing to {queue.topic_partition}", who, where)
-                self._failed(queue, group, error, sent=False)
+                self._failed(queue, group, error, sent=not _is_known(part))
             elif part.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 self._delivered(queue, group, NO_OFFSET, -1)
             elif part.error_code != ErrorCode.NONE:
@@ -465,6 +464,18 @@ def _settle_all(settlements: Iterable[Callable[[], None]]) -> None:
             mistakes.append(mistake)
     if mistakes:
         raise mistakes[0]
+
+
+def _taken(queue: PartitionQueue, batch: Batch, part: PartitionProduceResponse) -> str | None:
+    """Where a batch with given numbers is not acknowledged, though the log has its numbers; None where it may be. One
+    that landed behind another that did not follows somebody else's: those before it would seem to be there, too."""
+    if queue.numbering is None or not queue.numbering.is_given:
+        return None
+    if _is_known(part):
+        return f"the log has this batch's numbers, at offset {part.base_offset} (-1: it does not say)"
+    if part.error_code == ErrorCode.NONE and (queue.numbering.failure is not None or not queue.is_first(batch)):
+        return f"it landed at offset {part.base_offset}, behind numbers of which this producer has no acknowledgement"
+    return None
 
 
 def _is_known(part: PartitionProduceResponse) -> bool:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from strandline import Admin, Consumer, Producer
 from strandline.client import ProducerIdentity
 from strandline.client.accumulator import ToSend
+from strandline.client.assignment import FetchedBatches
 from strandline.client.errors import ClientError, FlushTimedOut, OffsetOutOfRange
 from strandline.client.errors import UnknownTopic as NoSuchTopic
 from strandline.client.settings import AdminSettings, ConsumerSettings
 from strandline.client.sync_producer import SendManyFuture
 from strandline.protocol.messages import ConfigResource
+from strandline.protocol.records.batch import scan
 from strandline.protocol.records.of_producer import records_of_producer
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.client_environment import production_client_environment
@@ -24,13 +26,15 @@ from strandline.spark_connector.options.sink_options import SinkOptions
 from strandline.spark_connector.writing.claims import digest
 from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.marks import KEPT_MS, Mark, from_committed, to_committed
-from strandline.spark_connector.writing.once import FoundRows, Written
+from strandline.spark_connector.writing.once import FoundRows, FoundTasks, Written
 
 PAUSE_S = 0.1
 SILENT_MS = 1_000
-"""A leader has nothing more to hand out if nothing came for so long."""
+SILENCES = 30
+"""So long a leader may be slow; then there is nothing more to come."""
 FETCH_BYTES = 4 << 20
 APPEND_TIME = 1
+DELETION_MS = 5_000
 DEFAULT_REMEMBERED_MS = 86_400_000
 
 PRODUCER_DEFAULTS = {"client_id": "strandline-spark", "batch_size": "524288", "linger_ms": "5"}
@@ -99,6 +103,11 @@ class SinkClusterClient:
             if error is not None:
                 raise error
 
+    def delete_marks(self) -> None:
+        """All of the scope, which nobody repeats any more. What hinders that does no harm."""
+        with suppress(ClientError):
+            self._admin.delete_groups([self._identity.group], timeout_ms=DELETION_MS)
+
     def written(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Written | None]:
         known: dict[TopicPartition, Written | None] = {}
         producer_id = self._identity.producer_id
@@ -109,18 +118,20 @@ class SinkClusterClient:
             known[at] = states[0] if states else None
         return known
 
-    def tasks_that_wrote(self, topic: str) -> set[int]:
-        """Of the identity's write, as far as leaders know."""
-        partitions = [TopicPartition(topic, number) for number in self._consumer.partitions_for_topic(topic)]
-        found = set()
+    def tasks_known(self, partitions: Sequence[TopicPartition]) -> set[int]:
+        found: set[int] = set()
         for producers in self._admin.describe_producers(partitions).values():
             if isinstance(producers, ClientError):
                 raise producers
-            for each in producers:
-                task = self._identity.task_of(each.producer_id)
-                if task is not None and each.epoch == self._identity.epoch:
-                    found.add(task)
+            found |= self._tasks((each.producer_id, each.epoch) for each in producers)
         return found
+
+    def _tasks(self, producers: Iterable[tuple[int, int]]) -> set[int]:
+        """Those of the identity's write."""
+        tasks = {
+            self._identity.task_of(producer_id) for producer_id, epoch in producers if epoch == self._identity.epoch
+        }
+        return {task for task in tasks if task is not None}
 
     def remembered_ms(self) -> int:
         """The shortest of all brokers."""
@@ -132,23 +143,16 @@ class SinkClusterClient:
         return min(found)
 
     def read_back(self, partition: TopicPartition, start: int, end: int, first_sequence: int) -> FoundRows | None:
-        first_held = self._consumer.beginning_offsets([partition])[partition]
-        self._consumer.assign([partition])
-        position = max(start, first_held)
-        self._consumer.seek(partition, position)
-        digests, count, is_whole, has_own_times = bytearray(), 0, True, True
-        while position < end:
-            try:
-                chunks = self._consumer.fetch_batches(timeout_ms=SILENT_MS)
-            except OffsetOutOfRange:  # deleted, or cut, meanwhile: begin again
-                return None
-            if not chunks:
-                return None
-            for chunk in chunks:
+        log_start = self._consumer.beginning_offsets([partition])[partition]
+        identity, digests, count, is_whole, has_own_times, has_gaps = self._identity, bytearray(), 0, True, True, False
+        position = max(start, log_start)
+        try:
+            for chunk in self._read(partition, position, end):
+                if chunk is None:
+                    return None
+                has_gaps = has_gaps or _has_gaps(chunk, position)
                 position = chunk.next_offset
-                for sequence, record in records_of_producer(
-                    chunk.records, self._identity.producer_id, self._identity.epoch
-                ):
+                for sequence, record in records_of_producer(chunk.records, identity.producer_id, identity.epoch):
                     if sequence < first_sequence or record.offset >= end:
                         continue
                     is_own_time = record.timestamp_type != APPEND_TIME
@@ -157,7 +161,39 @@ class SinkClusterClient:
                     stamp = record.timestamp_ms if self._has_timestamps and is_own_time else None
                     digests += digest(record.key, record.value, record.headers, stamp)
                     count += 1
-        return FoundRows(count, digests, is_whole and (count > 0 or first_held <= start), has_own_times)
+        except OffsetOutOfRange:  # deleted, or cut, meanwhile
+            return None
+        return FoundRows(count, digests, is_whole, has_own_times, log_start, has_gaps or position < end)
+
+    def tasks_in_log(self, partition: TopicPartition, start: int, end: int) -> FoundTasks | None:
+        log_start = self._consumer.beginning_offsets([partition])[partition]
+        tasks: set[int] = set()
+        has_gaps, position = False, max(start, log_start)
+        try:
+            for chunk in self._read(partition, position, end):
+                if chunk is None:
+                    return None
+                has_gaps = has_gaps or _has_gaps(chunk, position)
+                position = chunk.next_offset
+                tasks |= self._tasks((each.producer_id, each.producer_epoch) for _, each in scan(chunk.records))
+        except OffsetOutOfRange:
+            return None
+        return FoundTasks(tasks, log_start, has_gaps or position < end)
+
+    def _read(self, partition: TopicPartition, start: int, end: int) -> Iterator[FetchedBatches | None]:
+        """All batches of [start, end); None, and nothing more, where `end` is not committed. OffsetOutOfRange."""
+        self._consumer.assign([partition])
+        self._consumer.seek(partition, start)
+        silences = 0
+        while start < end and silences < SILENCES:  # the last records may have been compacted
+            chunks = self._consumer.fetch_batches(timeout_ms=SILENT_MS)
+            silences = 0 if chunks else silences + 1
+            if not chunks and self._consumer.end_offsets([partition])[partition] < end:
+                yield None
+                return
+            for chunk in chunks:
+                start = chunk.next_offset
+                yield chunk
 
     # --- Writing ---
 
@@ -184,3 +220,12 @@ class SinkClusterClient:
 
     def pause(self) -> None:
         pause(PAUSE_S)
+
+
+def _has_gaps(chunk: FetchedBatches, position: int) -> bool:
+    """Whether some offsets from `position` to the chunk's end have no record."""
+    for _, header in scan(chunk.records):
+        if header.base_offset > position or header.records_count <= header.last_offset_delta:
+            return True
+        position = header.next_offset
+    return position < chunk.next_offset

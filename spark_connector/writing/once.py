@@ -28,7 +28,13 @@ from typing import NamedTuple, Protocol
 from strandline.client.accumulator import ToSend
 from strandline.client.errors import ClientError, ProducerFenced, SequenceTaken
 from strandline.protocol.types import TopicId, TopicPartition
-from strandline.spark_connector.errors import RowsChanged, SupersededWrite, WriteFailed, WrittenRowsGone
+from strandline.spark_connector.errors import (
+    RowsChanged,
+    SourceError,
+    SupersededWrite,
+    WriteFailed,
+    WrittenRowsGone,
+)
 from strandline.spark_connector.writing.claims import Claims, digest
 from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.marks import Mark
@@ -39,6 +45,9 @@ CHUNKS_UNDER_WAY = 2
 PATIENCE_MS = 120_000
 """How long what a leader knows, or refuses, may contradict what can be read: one that was just deposed does so for a
 moment, and a record whose followers are away is not committed yet."""
+
+REACH = 10_000
+"""Offsets that are looked at first where rows do not stand behind the mark."""
 
 NO_MARKS: Mapping[TopicPartition, Mark] = MappingProxyType({})
 
@@ -54,13 +63,25 @@ class Written(NamedTuple):
 
 
 class FoundRows(NamedTuple):
-    """What was read back: one digest for each record, one behind the other. `is_whole`: none is missing between them,
-    nor before the first. `has_own_times`: the records have the timestamps that their rows gave them."""
+    """What was read back: one digest for each record, one behind the other. `is_whole`: their numbers begin with the
+    first that was asked for, and none is missing between them. `has_own_times`: the records have the timestamps that
+    their rows gave them. `log_start`: what stood below was deleted, whoever wrote it. `has_gaps`: compaction took
+    records from the part that was read, whoever wrote them."""
 
     rows_count: int
     digests: bytearray
     is_whole: bool
     has_own_times: bool
+    log_start: int
+    has_gaps: bool
+
+
+class FoundTasks(NamedTuple):
+    """Who wrote, by the log: tasks of the identity's write. `log_start`, `has_gaps`: as in `FoundRows`."""
+
+    tasks: set[int]
+    log_start: int
+    has_gaps: bool
 
 
 class Sent(Protocol):
@@ -97,8 +118,14 @@ class SinkCluster(Protocol):
         """How long leaders remember who is idle (producer.id.expiration.ms)."""
 
     def read_back(self, partition: TopicPartition, start: int, end: int, first_sequence: int) -> FoundRows | None:
-        """The identity's records with sequences from the first on in [start, end), by `digest`. None: `end` is not
-        committed yet."""
+        """The identity's records with sequences from the first on in [start, end), by `digest`. None: that cannot be
+        read now, since `end` is not committed yet, or records were deleted meanwhile."""
+
+    def tasks_known(self, partitions: Sequence[TopicPartition]) -> set[int]:
+        """Which tasks of the identity's write wrote there, as far as leaders know."""
+
+    def tasks_in_log(self, partition: TopicPartition, start: int, end: int) -> FoundTasks | None:
+        """The same of [start, end), by the log. None: as in `read_back`."""
 
     def open_producer(self, next_sequence: Mapping[TopicPartition, int]) -> None:
         """Records that are sent from now on get these numbers."""
@@ -144,8 +171,8 @@ class OnceWriter:
         self._is_open = False
         self._append_times: set[TopicPartition] = set()
         """Where the topic has put its own timestamps."""
-        self._hopeless_at_ms: int | None = None
-        """Nothing new was found; if that stays so until then, it is an error."""
+        self._refusals = Patience(cluster)
+        """Of numbers that are refused though nothing new is found."""
         self.found_rows = 0
         """Left out, because they stood in the log."""
         self.is_repeated = False
@@ -185,21 +212,19 @@ class OnceWriter:
 
     def _begin(self, topic: str) -> None:
         cluster, version = self._cluster, self._identity.version
-        count = cluster.partitions_count(topic)
-        topic_id = cluster.topic_id(topic)
-        partitions = [TopicPartition(topic, number) for number in range(count)]
-        ends = cluster.ends(partitions)  # before the marks: see there
-        marks = {at: mark for at, mark in cluster.marks(partitions).items() if mark.is_of(topic_id)}
-        latest = max((mark.version for mark in marks.values()), default=version)
-        if latest > version:
-            raise SupersededWrite(
-                f"{self._identity.group!r} has begun version {latest} with topic {topic!r}, so {version} is over: this "
-                f"is a task that was given up, or a checkpoint that was put back to an earlier state{NOT_SURE}"
-            )
-        begun = {at: mark for at, mark in marks.items() if mark.version == version}
-        if begun:  # all attempts place rows as the first one did
-            count = min(count, begun[min(begun)].partitions_count)
-            partitions = partitions[:count]
+        patience = Patience(cluster)
+        while True:
+            count = cluster.partitions_count(topic)
+            topic_id = cluster.topic_id(topic)
+            partitions = [TopicPartition(topic, number) for number in range(count)]
+            ends = cluster.ends(partitions)  # before the marks: see there
+            begun = self._marks_of_version(topic, topic_id, partitions)
+            placed_among = begun[min(begun)].partitions_count if begun else count
+            if placed_among <= count:
+                break
+            patience.wait(unchanged(f"topic {topic!r} has {count} partitions, and had {placed_among} before"))
+        count = placed_among  # all attempts place rows as the first one did
+        partitions = partitions[:count]
         now_ms = cluster.now_ms()
         fresh = {
             at: Mark(version, ends[at], count, now_ms, topic_id, self._run) for at in partitions if at not in begun
@@ -217,6 +242,19 @@ class OnceWriter:
             while self._under_way:
                 self._settle()
             self._close_producer()  # the next one knows the numbers of this topic, too
+
+    def _marks_of_version(
+        self, topic: str, topic_id: TopicId, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, Mark]:
+        version = self._identity.version
+        marks = {at: mark for at, mark in self._cluster.marks(partitions).items() if mark.is_of(topic_id)}
+        latest = max((mark.version for mark in marks.values()), default=version)
+        if latest > version:
+            raise SupersededWrite(
+                f"{self._identity.group!r} has begun version {latest} with topic {topic!r}, so {version} is over: this "
+                f"is a task that was given up, or a checkpoint that was put back to an earlier state{NOT_SURE}"
+            )
+        return {at: mark for at, mark in marks.items() if mark.version == version}
 
     def _close_producer(self) -> None:
         self._cluster.close_producer()
@@ -259,7 +297,7 @@ class OnceWriter:
                 raise self._failure(error)
         for chunk in self._under_way.popleft():
             self._next[chunk.partition] += len(chunk.records)
-        self._hopeless_at_ms = None
+        self._refusals.end()
 
     def _failure(self, error: BaseException) -> Exception:
         if isinstance(error, ProducerFenced):
@@ -283,13 +321,15 @@ class OnceWriter:
         self._close_producer()
         before = dict(self._next)
         self._catch_up(sorted({partition for partition, _ in unsettled}))
-        if self._next != before:
-            self._hopeless_at_ms = None
-        else:
-            self._wait_or_give_up(
-                f"numbers of {unsettled[0][0]} are refused as taken, though nothing new of task {self._identity.task} "
-                "stands there"
+        if self._next == before:
+            self._refusals.wait(
+                unchanged(
+                    f"numbers of {unsettled[0][0]} are refused as taken, though nothing new of task "
+                    f"{self._identity.task} stands there"
+                )
             )
+        else:
+            self._refusals.end()
         self._send(unsettled)
 
     # --- What the log has ---
@@ -297,59 +337,95 @@ class OnceWriter:
     def _catch_up(self, partitions: Sequence[TopicPartition], begun: Mapping[TopicPartition, Mark] = NO_MARKS) -> None:
         """Read back what stands behind the numbers that are accounted for. `begun`: with the marks of an attempt before
         this one, of which leaders may know nothing any more."""
-        left = list(partitions)
+        left, patience = list(partitions), Patience(self._cluster)
         while left:
             known = self._cluster.written(left)
-            open_ = {at: why for at in left if (why := self._hindrance(at, known[at], begun.get(at)))}
-            left = list(open_)
+            hindered = {at: why for at in left if (why := self._hindrance(at, known[at], begun.get(at), patience))}
+            left = list(hindered)
             if left:
-                self._wait_or_give_up(open_[left[0]])
-        self._hopeless_at_ms = None
+                patience.wait(hindered[left[0]])
 
-    def _wait_or_give_up(self, why: str) -> None:
-        now_ms = self._cluster.now_ms()
-        if self._hopeless_at_ms is None:
-            self._hopeless_at_ms = now_ms + PATIENCE_MS
-        if now_ms > self._hopeless_at_ms:
-            raise WriteFailed(
-                f"{why}; that has not changed for {PATIENCE_MS // 1000} s. Look at the topic with 'strandline topics "
-                "--describe', and repeat the query"
-            )
-        self._cluster.pause()
-
-    def _hindrance(self, at: TopicPartition, known: Written | None, mark: Mark | None) -> str | None:
+    def _hindrance(
+        self, at: TopicPartition, known: Written | None, mark: Mark | None, patience: Patience
+    ) -> SourceError | None:
         """Take up what the leader knows; or why that cannot be done yet."""
         epoch, first = self._identity.epoch, self._next[at]
         if known is not None and known.epoch > epoch:
             raise SupersededWrite(f"a later version of this write has written to {at}{NOT_SURE}")
-        if known is None and not first and mark is not None and self._may_be_forgotten(mark):
-            return self._take_up(at, self._cluster.ends([at])[at], None)
+        if known is None and not first and mark is not None and may_be_forgotten(self._cluster, mark):
+            return self._take_up(at, self._cluster.ends([at])[at], None, patience)
         behind = 0 if known is None or known.epoch < epoch else known.last_sequence + 1
         if behind < first:
-            return f"{at} lacks {first - behind} rows of task {self._identity.task} that it has acknowledged"
-        return self._take_up(at, known.last_offset + 1, behind - first) if known and behind > first else None
+            return unchanged(f"{at} lacks {first - behind} rows of task {self._identity.task} that it has acknowledged")
+        if known is None or behind == first:
+            return None
+        return self._take_up(at, known.last_offset + 1, behind - first, patience)
 
-    def _may_be_forgotten(self, mark: Mark) -> bool:
-        """Half the time, since clocks differ."""
-        return self._cluster.now_ms() - mark.started_ms > self._cluster.remembered_ms() // 2
+    def _take_up(self, at: TopicPartition, end: int, expected: int | None, patience: Patience) -> SourceError | None:
+        """`expected`: how many there must be; None: leaders do not know any more, the log has to tell.
 
-    def _take_up(self, at: TopicPartition, end: int, expected: int | None) -> str | None:
-        """`expected`: how many there must be; None: leaders do not know any more, the log has to tell."""
-        found = self._cluster.read_back(at, self._starts[at], end, self._next[at])
+        Where there are fewer, the mark may stand behind them (a coordinator that was deposed did not show the one that
+        stood, or a task that was given up long ago has set it back), so they are looked for further back; or who told
+        that they are there leads no more."""
+        start = self._starts[at]
+        found = self._cluster.read_back(at, start, end, self._next[at])
         if found is None:
-            return f"offsets up to {end} of {at} are not committed"
-        if not found.is_whole or expected not in (None, found.rows_count):
-            raise WrittenRowsGone(
-                f"task {self._identity.task} has written rows to {at} from offset {self._starts[at]} on, of which only "
+            return unchanged(f"offsets up to {end} of {at} cannot be read")
+        if expected is None:
+            is_sure = found.is_whole and not found.has_gaps and (found.rows_count > 0 or found.log_start <= start)
+        else:
+            is_sure = found.is_whole and found.rows_count == expected
+        if not is_sure:
+            gone = WrittenRowsGone(
+                f"task {self._identity.task} has written rows to {at} from offset {start} on, of which only "
                 f"{found.rows_count} are left: retention, compaction or 'strandline delete-records' took others, so "
                 f"nobody can tell which rows are missing{NOT_SURE}"
             )
+            if expected is None or found.log_start > start:
+                raise gone
+            self._starts[at] = max(found.log_start, min(start, end - max(REACH, 2 * (end - start))))
+            if self._starts[at] < start:
+                patience.end()
+            return gone
         if found.rows_count:
             self._claims[at].add(found.digests)
             self._next[at] += found.rows_count
             if not found.has_own_times:
                 self._append_times.add(at)
         return None
+
+
+def may_be_forgotten(cluster: SinkCluster, mark: Mark) -> bool:
+    """Whether leaders may have forgotten who wrote from there on. Half the time, since clocks differ."""
+    return cluster.now_ms() - mark.started_ms > cluster.remembered_ms() // 2
+
+
+class Patience:
+    """With what may be otherwise in a moment."""
+
+    def __init__(self, cluster: SinkCluster) -> None:
+        self._cluster = cluster
+        self._ends_at_ms: int | None = None
+
+    def wait(self, error: SourceError) -> None:
+        """Raises it once that has been so for too long."""
+        now_ms = self._cluster.now_ms()
+        if self._ends_at_ms is None:
+            self._ends_at_ms = now_ms + PATIENCE_MS
+        if now_ms > self._ends_at_ms:
+            raise error
+        self._cluster.pause()
+
+    def end(self) -> None:
+        """It is otherwise."""
+        self._ends_at_ms = None
+
+
+def unchanged(why: str) -> WriteFailed:
+    return WriteFailed(
+        f"{why}; that has not changed for {PATIENCE_MS // 1000} s. Look at the topic with 'strandline topics "
+        "--describe', and repeat the query"
+    )
 
 
 def digest_of(record: ToSend, has_own_times: bool) -> bytes:

@@ -1,8 +1,8 @@
 """What Spark sees of the sink: a writer for batches and one for streams, which write the same way.
 
 Tasks write; there is nothing to commit, since rows stand in the topic as soon as their task has written them. What is
-left to the driver is to notice that a write which an earlier run began was divided into tasks otherwise then: a row
-that has moved from one task to another is looked for by neither.
+left to the driver is to notice that a write which an earlier run began was divided into tasks otherwise then
+(`division`), and to put away the marks of one that nobody can repeat.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from strandline.runtime.client_environment import production_client_environment
-from strandline.spark_connector.errors import RowsChanged, WriteFailed
+from strandline.spark_connector.errors import WriteFailed
 from strandline.spark_connector.options.sink_options import SinkOptions
 from strandline.spark_connector.writing.identity import TaskIdentity
 
@@ -50,6 +50,21 @@ class StrandlineWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark 
 
     def commit(self, messages: Sequence[Any]) -> None:
         check_division(messages, self.options)
+        self._forget_marks()
+
+    def abort(self, messages: Sequence[Any]) -> None:
+        """What was written stays: a log takes nothing back."""
+        self._forget_marks()
+
+    def _forget_marks(self) -> None:
+        """Of a write that nobody can repeat under its id, which was made up."""
+        if not self.options.is_exactly_once or self.options.write_id is not None:
+            return
+        from strandline.spark_connector.writing.cluster import SinkClusterClient
+
+        identity = TaskIdentity(self.scope, self.options.write_version, 0)
+        with closing(SinkClusterClient(self.options, identity, has_timestamps=False)) as cluster:
+            cluster.delete_marks()
 
 
 class StrandlineStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # pyspark has no types
@@ -86,20 +101,19 @@ def _written(
 
 
 def check_division(reports: Sequence[TaskReport], options: SinkOptions) -> None:
-    """Raises RowsChanged where an earlier run has written rows in a task that has none of that topic now."""
+    """Where an earlier run has begun this write. Raises as `division.check_tasks`, and WriteFailed."""
     repeated = [each for each in reports if each.is_repeated]
     if not repeated:
         return
+    from strandline.client.errors import ClientError
     from strandline.spark_connector.writing.cluster import SinkClusterClient
+    from strandline.spark_connector.writing.division import check_tasks
 
     topics_of = {each.identity.task: each.topics for each in reports if each.identity is not None}
-    assert repeated[0].identity is not None, "who finds a write repeated has one"
-    with closing(SinkClusterClient(options, repeated[0].identity, has_timestamps=False)) as cluster:
-        for topic in sorted({topic for each in repeated for topic in each.topics}):
-            for task in sorted(cluster.tasks_that_wrote(topic)):
-                if topic not in topics_of.get(task, ()):
-                    raise RowsChanged(
-                        f"task {task} of an earlier run wrote rows to {topic!r} and has none of it now, so the rows "
-                        "are divided otherwise, and some may stand twice. What was written stays; go on with another "
-                        "checkpoint, or set exactlyOnce to false"
-                    )
+    identity = repeated[0].identity
+    assert identity is not None, "who finds a write repeated has one"
+    try:
+        with closing(SinkClusterClient(options, identity, has_timestamps=False)) as cluster:
+            check_tasks(cluster, identity, topics_of)
+    except ClientError as error:
+        raise WriteFailed(f"{error}; all rows are written, but whether some stand twice is not known") from error

@@ -133,3 +133,24 @@ def test_rows_need_a_topic_and_topics_are_not_overwritten(spark: Any, topic: str
         write(spark.range(1).selectExpr("'x' as value", "cast(null as string) as topic"))
     with pytest.raises(Exception, match="UNSUPPORTED_SAVE_MODE"):
         write(spark.range(1).selectExpr("'x' as value"), mode="overwrite", topic=topic)
+
+
+def test_only_a_write_that_can_be_repeated_leaves_a_group_behind(
+    spark: Any, spark_cluster: EmbeddedCluster, topic: str, read: Callable[[], list[Any]], write: Callable[..., None]
+) -> None:
+    frame = spark.range(100).selectExpr("cast(id as string) as value")
+    with Admin(bootstrap_servers=spark_cluster.bootstrap_servers) as admin:
+
+        def groups() -> set[str]:
+            names = {each.group_id for each in admin.list_groups().groups}
+            return {name for name in names if name.startswith("strandline-sink.write.")}
+
+        before = groups()
+        write(frame, topic=topic)
+        with pytest.raises(Exception, match="no partition 7"):
+            write(frame.selectExpr("value", "7 as partition"), topic=topic)
+        assert groups() == before
+        for _ in range(2):
+            write(frame, topic=topic, writeId=topic)
+        assert groups() - before == {f"strandline-sink.write.{topic}"}
+    assert len(read()) == 200

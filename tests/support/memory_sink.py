@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.spark_connector.writing.claims import digest
 from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.marks import Mark, from_committed, to_committed
-from strandline.spark_connector.writing.once import FoundRows, Written
+from strandline.spark_connector.writing.once import FoundRows, FoundTasks, Written
 
 DAY_MS = 86_400_000
 
@@ -41,7 +42,8 @@ class Entry(NamedTuple):
 class Log:
     """One partition. `start`: what stood below was deleted."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[Entry | None] = field(default_factory=list)
+    """None: compaction took it."""
     start: int = 0
     states: dict[int, tuple[int, int]] = field(default_factory=dict)
     """(epoch, next sequence) by producer id."""
@@ -80,7 +82,9 @@ class Topics:
         self.now_ms = 1_000_000
 
     def records(self, topic: str) -> list[ToSend]:
-        return [each.record for at, log in sorted(self.logs.items()) if at.topic == topic for each in log.entries]
+        return [
+            each.record for at, log in sorted(self.logs.items()) if at.topic == topic for each in log.entries if each
+        ]
 
 
 class Turns:
@@ -136,7 +140,8 @@ class Turns:
 
 
 class Delivery:
-    """`once.Sent`: records on their way, in batches, of which nothing follows one that failed."""
+    """`once.Sent`: records on their way, in batches, of which none is told as delivered behind one that failed. Those
+    that were under way with it may land all the same."""
 
     def __init__(self, cluster: MemorySink, at: TopicPartition, sequence: int, records: Sequence[ToSend]) -> None:
         self.delivered_records = 0
@@ -152,25 +157,40 @@ class Delivery:
 
     def land(self) -> None:
         """One batch more arrives; its answer may be lost."""
-        cluster = self._cluster
-        failure = cluster.failures.get(self._at)
-        if failure is not None or self._error is not None or not self._left:
-            self._error = self._error or failure
+        if self._error is not None or not self._left:
             return
+        self._error = self._cluster.failures.get(self._at) or self._land_one()
+        if self._error is not None:
+            self._cluster.failures[self._at] = self._error
+            self._land_more()
+
+    def _land_one(self) -> Exception | None:
+        try:
+            count = self._append()
+        except (SequenceTaken, ProducerFenced) as error:
+            return error
+        if self._cluster.turns.random.random() < self._cluster.answers_lost:
+            return SequenceTaken("sent again, and the log had it", outcome_unknown=True)
+        self.delivered_records += count
+        self._cluster.proven.add(self._at)
+        return None
+
+    def _land_more(self) -> None:
+        """Of what was under way with a batch that failed: nothing before a first acknowledgement."""
+        while self._left and self._at in self._cluster.proven and self._cluster.turns.random.random() < 0.5:
+            with suppress(SequenceTaken, ProducerFenced):
+                self._append()
+
+    def _append(self) -> int:
+        """The next batch arrives; how many records it has."""
+        cluster, identity, sequence = self._cluster, self._cluster.identity, self._sequence
         count = cluster.turns.random.randint(1, len(self._left))
         batch, self._left = self._left[:count], self._left[count:]
-        identity = cluster.identity
-        try:
-            cluster.topics.logs[self._at].append(
-                identity.producer_id, identity.epoch, self._sequence, batch, cluster.topics.now_ms
-            )
-            if cluster.turns.random.random() < cluster.answers_lost:
-                raise SequenceTaken("sent again, and the log had it", outcome_unknown=True)
-        except (SequenceTaken, ProducerFenced) as error:
-            self._error = cluster.failures[self._at] = error
-            return
-        self.delivered_records += count
         self._sequence += count
+        cluster.topics.logs[self._at].append(
+            identity.producer_id, identity.epoch, sequence, batch, cluster.topics.now_ms
+        )
+        return count
 
 
 class MemorySink:
@@ -183,6 +203,8 @@ class MemorySink:
         self.answers_lost = answers_lost
         self.has_timestamps = False
         self.failures: dict[TopicPartition, Exception] = {}
+        self.proven: set[TopicPartition] = set()
+        """Where the producer that is open has an acknowledgement."""
         self._next: dict[TopicPartition, int] | None = None
         self._under_way: list[Delivery] = []
         self.calls: list[str] = []
@@ -222,8 +244,22 @@ class MemorySink:
         if (state := log.states.get(self.identity.producer_id)) is None:
             return None
         epoch, following = state
-        offsets = [at for at, each in enumerate(log.entries) if each[:2] == (self.identity.producer_id, epoch)]
+        offsets = [at for at, each in enumerate(log.entries) if each and each[:2] == (self.identity.producer_id, epoch)]
         return Written(epoch, following - 1, offsets[-1] if offsets else -1)
+
+    def tasks_known(self, partitions: Sequence[TopicPartition]) -> set[int]:
+        states = ((each, epoch) for at in partitions for each, (epoch, _) in self.topics.logs[at].states.items())
+        return self._tasks(states)
+
+    def tasks_in_log(self, partition: TopicPartition, start: int, end: int) -> FoundTasks | None:
+        log = self.topics.logs[partition]
+        begin = max(start, log.start)
+        held = [each for each in log.entries[begin:end] if each is not None]
+        return FoundTasks(self._tasks(each[:2] for each in held), log.start, len(held) < end - begin)
+
+    def _tasks(self, producers: Iterable[tuple[int, int]]) -> set[int]:
+        tasks = {self.identity.task_of(each) for each, epoch in producers if epoch == self.identity.epoch}
+        return tasks - {None}
 
     def remembered_ms(self) -> int:
         return DAY_MS
@@ -234,9 +270,10 @@ class MemorySink:
         if end > log.high_watermark:
             log.uncommitted = 0
             return None
+        held = [each for each in log.entries[max(start, log.start) : end] if each is not None]
         found = [
             each
-            for each in log.entries[max(start, log.start) : end]
+            for each in held
             if each[:2] == (self.identity.producer_id, self.identity.epoch) and each.sequence >= first_sequence
         ]
         digests = bytearray()
@@ -245,12 +282,12 @@ class MemorySink:
             counts = self.has_timestamps and not log.uses_append_time
             digests += digest(key, value, headers, stamp if counts else None)
         is_whole = [each.sequence for each in found] == list(range(first_sequence, first_sequence + len(found)))
-        is_whole = is_whole and (bool(found) or log.start <= start)
-        return FoundRows(len(found), digests, is_whole, not log.uses_append_time)
+        has_gaps = len(held) < end - max(start, log.start)
+        return FoundRows(len(found), digests, is_whole, not log.uses_append_time, log.start, has_gaps)
 
     def open_producer(self, next_sequence: Mapping[TopicPartition, int]) -> None:
         assert self._next is None
-        self._next, self.failures, self._under_way = dict(next_sequence), {}, []
+        self._next, self.failures, self.proven, self._under_way = dict(next_sequence), {}, set(), []
 
     def send(self, partition: TopicPartition, records: Sequence[ToSend]) -> Delivery:
         self._called("send")

@@ -160,6 +160,37 @@ async def test_nothing_follows_a_batch_that_timed_out(autojump_clock: MockClock)
     assert site.stored() == [b"first"]
 
 
+@pytest.mark.parametrize("taken", [1, 2], ids=["one batch", "two batches as one"])
+async def test_what_lands_behind_taken_numbers_is_not_told_as_delivered(taken: int, autojump_clock: MockClock) -> None:
+    """Somebody else's batch has the numbers of the first ones under way, and the next one follows that. Who counted it
+    as delivered would take those before it for delivered, too."""
+    async with opened(latency_s=0.1, identity=ME) as site:
+        await site.deliver(b"first")
+        note(site, ME, 1, count=taken, at=1)
+        *lost, landed = await site.send(*named(taken + 1))
+        for delivery in lost:
+            error = await failure(delivery)
+            assert isinstance(error, SequenceTaken) and not error.outcome_unknown
+        error = await failure(landed)
+        assert isinstance(error, SequenceTaken) and error.outcome_unknown
+    assert site.stored() == [b"first", named(taken + 1)[-1]]
+
+
+async def test_what_lands_before_a_batch_that_is_to_be_sent_again_is_not_told_as_delivered(
+    autojump_clock: MockClock,
+) -> None:
+    """The first of two under way finds too few replicas, then somebody else takes its numbers."""
+    async with opened(latency_s=0.1, identity=ME) as site:
+        await site.deliver(b"first")
+        site.faults[ApiKey.PRODUCE].append(Fault(error=ErrorCode.NOT_ENOUGH_REPLICAS))
+        one, two = await site.send(b"a", b"b")
+        note(site, ME, 1, at=1)
+        assert isinstance(await failure(one), SequenceTaken)
+        error = await failure(two)
+        assert isinstance(error, SequenceTaken) and error.outcome_unknown
+    assert site.stored() == [b"first", b"b"]
+
+
 # --- races -----------------------------------------------------------------------------------------------------------
 
 
@@ -172,7 +203,7 @@ async def test_nothing_follows_a_batch_that_timed_out(autojump_clock: MockClock)
 def test_of_two_with_one_identity_each_record_stands_once_and_who_was_told_so_wrote_it(
     batch_sizes: tuple[int, int], faults: list[Fault], delay_s: float
 ) -> None:
-    """What is told as delivered stands where it is told to."""
+    """What is told as delivered stands where it is told to, and is the beginning of what was sent."""
 
     async def race() -> None:
         cluster = FakeCluster(1)
@@ -180,6 +211,7 @@ def test_of_two_with_one_identity_each_record_stands_once_and_who_was_told_so_wr
         cluster.memory.link("broker-0", "client").latency_s = 0.01
         cluster.brokers[0].faults[ApiKey.PRODUCE].extend(faults)
         delivered: dict[bytes, int] = {}
+        failed: dict[bytes, list[bytes]] = {b"a": [], b"b": []}
 
         async def write(name: bytes, batch_size: int, after_s: float) -> None:
             await trio.sleep(after_s)
@@ -193,7 +225,7 @@ def test_of_two_with_one_identity_each_record_stands_once_and_who_was_told_so_wr
                     try:
                         delivered[value] = (await delivery).offset
                     except SequenceTaken:
-                        pass
+                        failed[name].append(value)
 
         async with trio.open_nursery() as nursery:
             await cluster.start(nursery)
@@ -205,6 +237,8 @@ def test_of_two_with_one_identity_each_record_stands_once_and_who_was_told_so_wr
         positions = [value[1:] for value in stored if value is not None]
         assert positions == named(12)[: len(positions)], "each once, in order, whoever wrote it"
         assert all(stored[offset] == value for value, offset in delivered.items())
+        for name, values in failed.items():
+            assert [name + value for value in named(12)][12 - len(values) :] == values
 
     trio.run(race, clock=MockClock(autojump_threshold=0))
 

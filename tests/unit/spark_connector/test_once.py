@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from strandline.client.accumulator import ToSend
-from strandline.client.errors import DeliveryTimeout
+from strandline.client.errors import DeliveryTimeout, SequenceTaken
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import RowsChanged, SupersededWrite, WriteFailed, WrittenRowsGone
 from strandline.spark_connector.writing.columns import Rows
+from strandline.spark_connector.writing.division import check_tasks
 from strandline.spark_connector.writing.identity import TaskIdentity
-from strandline.spark_connector.writing.once import PATIENCE_MS, OnceWriter
+from strandline.spark_connector.writing.once import PATIENCE_MS, REACH, OnceWriter, Written
 from strandline.spark_connector.writing.placing import Placing
 from support.memory_sink import DAY_MS, Delivery, Entry, Killed, Log, MemorySink, Topics, Turns
 
@@ -210,10 +211,82 @@ def test_rows_that_compaction_took_before_the_write_was_repeated_are_an_error() 
     site.run(rows(1, 2, 3))
     for place in (0, 1, 2):
         kept, log = site.topics.logs[T0].entries[place], site.topics.logs[T0]
-        log.entries[place] = Entry(-1, -1, -1, (None, b"another"))
+        log.entries[place] = None
         with pytest.raises(WrittenRowsGone, match="of which only 2 are left"):
             site.run(rows(1, 2, 3, 4))
         log.entries[place] = kept
+
+
+def test_rows_that_compaction_took_after_leaders_forgot_them_are_an_error() -> None:
+    """The last ones leave no gap in the numbers, only one in the log."""
+    site = Site(t=1)
+    site.run(rows(1, 2, 3))
+    log = site.topics.logs[T0]
+    log.entries[2:] = [None, Entry(-1, -1, -1, (None, b"another"))]
+    log.states.clear()
+    site.topics.now_ms += DAY_MS
+    with pytest.raises(WrittenRowsGone, match="of which only 2 are left"):
+        site.run(rows(1, 2, 3))
+
+
+@pytest.mark.parametrize("others", [0, 1, REACH, 3 * REACH])
+@pytest.mark.parametrize("version", [6, 7])
+def test_rows_before_a_mark_that_was_set_late_are_found(others: int, version: int) -> None:
+    """By an attempt that a deposed coordinator told of no mark, or by one that woke up after the next version began."""
+    site = Site(t=1)
+    site.topics.logs[T0].entries += [Entry(-1, -1, -1, (None, b"another"))] * others
+    site.run(rows(1, 2, 3))
+    site.topics.logs[T0].entries += [Entry(-1, -1, -1, (None, b"another"))] * others
+    marks = site.topics.marks[ME.group]
+    marks[T0] = marks[T0]._replace(version=version, end_offset=2 * others + 3)
+    assert site.run(rows(3, 2, 1, 4)).found_rows == 3
+
+
+def test_a_leader_that_tells_of_rows_which_are_not_there_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was deposed, and has not heard so: its last records are not in the log, but others are."""
+    site = Site(t=1)
+    site.run(rows(1, 2, 3))
+    site.topics.logs[T0].entries += [Entry(-1, -1, -1, (None, b"another"))] * 9
+    written = MemorySink.written
+    told: list[Written] = []
+
+    def of_the_deposed(self: MemorySink, partitions: Sequence[TopicPartition]) -> Any:
+        known = written(self, partitions)
+        if len(told) < 5:
+            told.append(Written(ME.epoch, 8, 8))
+            return {T0: told[-1]}
+        return known
+
+    monkeypatch.setattr(MemorySink, "written", of_the_deposed)
+    assert site.run(rows(1, 2, 3, 4)).found_rows == 3
+
+
+def test_a_broker_that_has_not_heard_how_much_a_topic_grew_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are placed among fewer partitions are not found where they stand."""
+    site = Site()
+    site.run(rows(*range(20)))
+    partitions_count = MemorySink.partitions_count
+    asked: list[int] = []
+
+    def of_the_broker(self: MemorySink, topic: str) -> int:
+        asked.append(partitions_count(self, topic))
+        return 1 if len(asked) < 5 else asked[-1]
+
+    monkeypatch.setattr(MemorySink, "partitions_count", of_the_broker)
+    assert site.run(rows(*range(20))).found_rows == 20
+
+
+def test_numbers_that_are_refused_for_no_reason_that_can_be_seen_are_an_error_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = Site(t=1)
+
+    def refuse(*_: object) -> None:
+        raise SequenceTaken("for no reason", outcome_unknown=False)
+
+    monkeypatch.setattr(Log, "append", refuse)
+    with pytest.raises(WriteFailed, match="numbers of t-0 are refused as taken"):
+        site.run(rows(1))
 
 
 def test_what_was_deleted_before_the_write_began_does_not_matter() -> None:
@@ -310,3 +383,39 @@ def test_what_is_not_acknowledged_in_time_fails_the_task(monkeypatch: pytest.Mon
     )
     with pytest.raises(WriteFailed, match="not acknowledged in 5 ms"):
         site.run(rows(1))
+
+
+# --- how the rows are divided ---
+
+
+@pytest.mark.parametrize("are_forgotten", [False, True])
+def test_rows_that_moved_from_one_task_to_another_between_two_runs_are_an_error(are_forgotten: bool) -> None:
+    site = Site()
+    for task in range(2):
+        site.run(rows(task), TaskIdentity("query.q", 7, task))
+    if are_forgotten:
+        for log in site.topics.logs.values():
+            log.states.clear()
+        site.topics.now_ms += DAY_MS
+    site.run(rows(0, 1), run="run-2")
+    sink = MemorySink(site.topics, site.turns, "driver", ME)
+    sink.turn = lambda: None
+    with pytest.raises(RowsChanged, match="task 1 of an earlier run wrote rows to 't' and has none of it now"):
+        check_tasks(sink, ME, {0: [T]})
+    check_tasks(sink, ME, {0: [T], 1: [T]})
+
+
+def test_nobody_can_tell_how_rows_were_divided_that_leaders_have_forgotten_and_the_log_has_lost() -> None:
+    site = Site(t=1)
+    site.run(rows(1, 2, 3))
+    sink = MemorySink(site.topics, site.turns, "driver", ME)
+    sink.turn = lambda: None
+    log = site.topics.logs[T0]
+    log.start = 1
+    check_tasks(sink, ME, {0: [T]})
+    site.topics.now_ms += DAY_MS
+    with pytest.raises(WrittenRowsGone, match="t-0 does not have all records from offset 0 on any more"):
+        check_tasks(sink, ME, {0: [T]})
+    log.start, log.entries[1] = 0, None
+    with pytest.raises(WrittenRowsGone):
+        check_tasks(sink, ME, {0: [T]})

@@ -1,0 +1,157 @@
+"""What exactly once asks of a cluster (`once.SinkCluster`), of a real one: it answers as the one in memory does."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+import pytest
+
+from strandline import Admin, Consumer, Producer
+from strandline.cli.cluster import EmbeddedCluster
+from strandline.client.accumulator import ToSend
+from strandline.protocol.types import TopicPartition
+from strandline.spark_connector.errors import RowsChanged, SupersededWrite, WrittenRowsGone
+from strandline.spark_connector.options.sink_options import parse_sink_options
+from strandline.spark_connector.writing.cluster import SinkClusterClient
+from strandline.spark_connector.writing.columns import Rows
+from strandline.spark_connector.writing.division import check_tasks
+from strandline.spark_connector.writing.identity import TaskIdentity
+from strandline.spark_connector.writing.once import OnceWriter
+from strandline.spark_connector.writing.placing import Placing
+
+pytestmark = pytest.mark.spark  # beside the tests whose cluster it shares
+
+PARTITIONS = 3
+NUMBERS = itertools.count()
+
+
+class Site:
+    """One topic, and attempts to write to it."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self.servers, self.topic = servers, topic
+        self.me = TaskIdentity(f"write.{topic}", 7, 0)
+        self.partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+
+    def client(self, identity: TaskIdentity) -> SinkClusterClient:
+        options = parse_sink_options({"servers": self.servers, "topic": self.topic, "kafka.batch.size": "300"})
+        return SinkClusterClient(options, identity, has_timestamps=False)
+
+    def write(self, rows: Sequence[ToSend], identity: TaskIdentity | None = None, chunk: int = 50) -> int:
+        """To its end; how many rows were found in the topic."""
+        with closing(self.client(identity or self.me)) as cluster:
+            writer = OnceWriter(cluster, identity or self.me, "run", has_timestamps=False)
+            placing = Placing(writer.partitions_count)
+            for begin in range(0, len(rows), chunk):
+                writer.write(placing.placed(Rows(self.topic, None, rows[begin : begin + chunk])))
+            writer.finish()
+            return writer.found_rows
+
+    def others_write(self) -> None:
+        with Producer(self.servers) as producer:
+            for partition in self.partitions:
+                producer.send_many(self.topic, [(b"other", b"%d" % number) for number in range(30)], partition[1])
+
+    def stored(self) -> Counter[ToSend]:
+        """Those rows that are not `others_write`'s."""
+        found: Counter[ToSend] = Counter()
+        with Consumer(self.servers, auto_offset_reset="earliest") as consumer:
+            ends = consumer.end_offsets(self.partitions)
+            consumer.assign(self.partitions)
+            while any(consumer.position(each) < ends[each] for each in self.partitions):
+                for records in consumer.poll(timeout_ms=1_000).values():
+                    found.update((record.key, record.value) for record in records if record.key != b"other")
+        return found
+
+
+@pytest.fixture
+def site(spark_cluster: EmbeddedCluster) -> Iterator[Site]:
+    name = f"sink-cluster-{next(NUMBERS)}"
+    with Admin(spark_cluster.bootstrap_servers) as admin:
+        admin.create_topic(name, PARTITIONS, 3)
+        yield Site(spark_cluster.bootstrap_servers, name)
+        admin.delete_topic(name)
+
+
+def rows(count: int) -> list[ToSend]:
+    """Some with a key, some equal."""
+    return [(b"k%d" % (n % 7) if n % 3 else None, b"v%d" % (n % (count - count // 5))) for n in range(count)]
+
+
+def test_attempts_that_live_side_by_side_leave_each_row_once(site: Site) -> None:
+    """Each in an order of its own, so that all meet at the partitions' numbers."""
+    site.others_write()
+    given = rows(3_000)
+    orders = [given, given[::-1], given[1_000:] + given[:1_000], sorted(given, key=lambda row: hash(row[1]))]
+    errors: list[BaseException] = []
+
+    def attempt(order: Sequence[ToSend], chunk: int) -> None:
+        try:
+            site.write(order, chunk=chunk)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=attempt, args=(each, 31 + 40 * at)) for at, each in enumerate(orders)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert site.stored() == Counter(given)
+
+
+def test_a_write_that_is_repeated_finds_its_rows_behind_and_before_a_mark_that_was_set_late(site: Site) -> None:
+    given = rows(500)
+    site.others_write()
+    site.write(given[:200])
+    site.others_write()
+    assert site.write(given) == 200
+    with closing(site.client(site.me)) as cluster:
+        marks = cluster.marks(site.partitions)
+        cluster.set_marks({at: marks[at]._replace(end_offset=end) for at, end in cluster.ends(site.partitions).items()})
+    assert site.write(given[::-1]) == 500
+    assert site.stored() == Counter(given)
+    with pytest.raises(RowsChanged):
+        site.write(given[1:])
+
+
+def test_a_later_version_shuts_out_an_earlier_one(site: Site) -> None:
+    given = rows(50)
+    site.write(given)
+    assert site.write(given, TaskIdentity(site.me.scope, 8, 0)) == 0
+    with pytest.raises(SupersededWrite):
+        site.write(given)
+    assert site.stored() == Counter(given * 2)
+
+
+@pytest.mark.parametrize("are_forgotten", [False, True])
+def test_rows_that_were_deleted_are_an_error(site: Site, are_forgotten: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where leaders are not believed any more."""
+    if are_forgotten:
+        monkeypatch.setattr(SinkClusterClient, "remembered_ms", lambda _: 0)
+        monkeypatch.setattr(SinkClusterClient, "written", lambda _, partitions: dict.fromkeys(partitions))
+    given = rows(300)
+    site.write(given)
+    assert site.write(given) == 300
+    with Admin(site.servers) as admin:
+        admin.delete_records(dict.fromkeys(site.partitions, -1))
+    with pytest.raises(WrittenRowsGone):
+        site.write(given)
+
+
+def test_who_wrote_is_told_by_leaders_and_by_the_log(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.others_write()
+    for task in (0, 5):
+        site.write(rows(50), TaskIdentity(site.me.scope, 7, task))
+    with closing(site.client(site.me)) as cluster:
+        check_tasks(cluster, site.me, {0: [site.topic], 5: [site.topic]})
+        for is_forgotten in (False, True):
+            if is_forgotten:
+                monkeypatch.setattr(cluster, "remembered_ms", lambda: -1)
+                monkeypatch.setattr(cluster, "tasks_known", lambda _: set())
+            with pytest.raises(RowsChanged, match="task 5"):
+                check_tasks(cluster, site.me, {0: [site.topic]})
