@@ -13,7 +13,7 @@ import pytest
 from strandline import Admin, Consumer, Producer
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client.accumulator import ToSend
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
 from strandline.spark_connector.errors import RowsChanged, SupersededWrite, WrittenRowsGone
 from strandline.spark_connector.options.sink_options import parse_sink_options
 from strandline.spark_connector.writing.cluster import SinkClusterClient
@@ -155,3 +155,16 @@ def test_who_wrote_is_told_by_leaders_and_by_the_log(site: Site, monkeypatch: py
                 monkeypatch.setattr(cluster, "tasks_known", lambda _: set())
             with pytest.raises(RowsChanged, match="task 5"):
                 check_tasks(cluster, site.me, {0: [site.topic]})
+
+
+def test_a_topic_that_the_first_row_creates_is_known_by_its_id(spark_cluster: EmbeddedCluster) -> None:
+    """Else its marks would go on to hold once it is deleted and created anew."""
+    for number in range(5):
+        site = Site(spark_cluster.bootstrap_servers, f"sink-created-{number}")
+        site.partitions = [TopicPartition(site.topic, 0)]
+        assert site.write(rows(10)) == 0
+        with closing(site.client(site.me)) as cluster:
+            assert cluster.marks(site.partitions)[site.partitions[0]].topic_id != NO_TOPIC_ID
+            assert cluster.topic_id(site.topic) != NO_TOPIC_ID
+        with Admin(site.servers) as admin:
+            admin.delete_topic(site.topic)
