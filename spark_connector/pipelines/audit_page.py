@@ -101,6 +101,11 @@ def _grid(partitions: Iterable[AuditedPartition]) -> str:
         leads = " (leader)" if by_partition and replicas[0].is_leader else ""
         filled[place] = text + leads, worst
     rows = dict.fromkeys(row for row, _ in cells)
+    if not by_partition:  # thousands of topics perhaps: who looks for what is wrong finds it on top
+        worst_of = dict.fromkeys(rows, 0)
+        for (row, _), (_, kind) in filled.items():
+            worst_of[row] = max(worst_of[row], STATES.index(kind))
+        rows = dict.fromkeys(sorted(rows, key=worst_of.__getitem__, reverse=True))
     columns = sorted({column for _, column in cells}, key=lambda name: int(name.split()[1]))
     return grid(list(rows), columns, filled, STATE_COLOURS)
 

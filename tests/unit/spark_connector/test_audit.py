@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,7 @@ from strandline.client.replicas.reading import Replica
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import UnknownTopic
 from strandline.spark_connector.pipelines.audit import MAX_LOOKS, AuditOptions, AuditSummary, audited, joined
-from strandline.spark_connector.pipelines.audit_page import MOST_PARTITIONS_DRAWN, audit_page
+from strandline.spark_connector.pipelines.audit_page import MOST_PARTITIONS_DRAWN, MOST_ROWS, audit_page
 from strandline.spark_connector.pipelines.audit_task import bundled, decoded, encoded
 from support.audited_cluster import MemoryAdmin
 from support.damaged_replicas import MemoryReplica, batch_at, flipped, plain_batches
@@ -338,6 +339,14 @@ def test_what_differs_is_drawn_and_listed_before_what_is_only_offline() -> None:
     assert "The first 50 of 51 partitions." in text
     drawn, listed = (f"<h2>t-{MOST_PARTITIONS_DRAWN}</h2>", "<td>damaged</td>")
     assert text.index(drawn) < text.index("<h2>t-0</h2>") and text.index(listed) < text.index("<td>offline</td>")
+
+
+def test_a_grid_of_very_many_topics_begins_with_those_that_differ() -> None:
+    partitions = [TopicPartition(f"topic-{number}", 0) for number in range(MOST_ROWS + 1)]
+    admin = cluster(*partitions)
+    damage(admin, 2, TopicPartition("topic-7", 0))
+    text = audit_page(run(admin), cluster="there:1")
+    assert re.findall("<tr><th>(topic-.*?)</th>", text)[:3] == ["topic-7", "topic-0", "topic-1"]
 
 
 FINDINGS = st.lists(
