@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from strandline import Admin, Consumer, Producer
-from strandline.client import ProducerIdentity
+from strandline.client import KnownProducer, ProducerIdentity
 from strandline.client.accumulator import ToSend
 from strandline.client.assignment import FetchedBatches
 from strandline.client.errors import ClientError, FlushTimedOut, OffsetOutOfRange
@@ -29,6 +29,8 @@ from strandline.spark_connector.writing.marks import KEPT_MS, Mark, from_committ
 from strandline.spark_connector.writing.once import FoundRows, FoundTasks, Written
 
 PAUSE_S = 0.1
+UNKNOWN_PAUSES = 50
+"""Of PAUSE_S: a topic that no broker has heard of by then does not exist."""
 SILENT_MS = 1_000
 SILENCES = 30
 """So long a leader may be slow; then there is nothing more to come."""
@@ -110,20 +112,35 @@ class SinkClusterClient:
 
     def written(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Written | None]:
         known: dict[TopicPartition, Written | None] = {}
-        producer_id = self._identity.producer_id
-        for at, producers in self._admin.describe_producers(partitions, [producer_id]).items():
-            if isinstance(producers, ClientError):
-                raise producers
+        for at, producers in self._producers(partitions, [self._identity.producer_id]).items():
             states = [Written(each.epoch, each.last_sequence, each.last_offset) for each in producers]
             known[at] = states[0] if states else None
         return known
 
     def tasks_known(self, partitions: Sequence[TopicPartition]) -> set[int]:
         found: set[int] = set()
-        for producers in self._admin.describe_producers(partitions).values():
-            if isinstance(producers, ClientError):
-                raise producers
+        for producers in self._producers(partitions, None).values():
             found |= self._tasks((each.producer_id, each.epoch) for each in producers)
+        return found
+
+    def _producers(
+        self, partitions: Sequence[TopicPartition], producer_ids: list[int] | None
+    ) -> dict[TopicPartition, list[KnownProducer]]:
+        """Brokers hear of a topic that was just created one after the other: who says that there is none is asked
+        again."""
+        for pauses_left in reversed(range(UNKNOWN_PAUSES)):
+            found: dict[TopicPartition, list[KnownProducer]] = {}
+            errors = []
+            for at, producers in self._admin.describe_producers(partitions, producer_ids).items():
+                if isinstance(producers, ClientError):
+                    errors.append(producers)
+                else:
+                    found[at] = producers
+            if not errors:
+                break
+            if pauses_left == 0 or not all(isinstance(error, NoSuchTopic) for error in errors):
+                raise errors[0]
+            self.pause()
         return found
 
     def _tasks(self, producers: Iterable[tuple[int, int]]) -> set[int]:
