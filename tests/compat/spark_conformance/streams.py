@@ -74,6 +74,7 @@ CASES: tuple[Case, ...] = (
         startingTimestamp=str(FIRST_MS * 2),
         startingOffsetsByTimestampStrategy="latest",
         rows=0,
+        is_long=True,
     ),
     stream(
         "stream: a start behind the end of the topic",
@@ -99,6 +100,7 @@ CASES: tuple[Case, ...] = (
         run,
         partitions=2,
         rows=36,
+        is_long=True,
         **EARLIEST,
     ),
     stream("stream: endingOffsets", endingOffsets="latest", words=("ending offset not valid in streaming queries",)),
@@ -195,7 +197,7 @@ CASES: tuple[Case, ...] = (
     ),
     stream("stream: maxOffsetsPerTrigger is no number", maxOffsetsPerTrigger="many", words=("many",)),
     stream("stream: maxTriggerDelay is no time", minOffsetsPerTrigger="2", maxTriggerDelay="soon", words=("soon",)),
-    stream("stream: minPartitions", minPartitions="8", rows=90, **EARLIEST),
+    stream("stream: minPartitions", minPartitions="8", rows=90, is_long=True, **EARLIEST),
     # --- what happens to topics ---
     stream(
         "stream: a checkpoint, nothing new, something new",
@@ -217,7 +219,7 @@ CASES: tuple[Case, ...] = (
         rows=42,
         **EARLIEST,
     ),
-    stream("stream: an empty topic", run, partitions=2, rows=0, **EARLIEST),
+    stream("stream: an empty topic", run, partitions=2, rows=0, is_long=True, **EARLIEST),
     stream(
         "stream: the records are truncated before they are read",
         *BEGIN,
@@ -260,6 +262,7 @@ CASES: tuple[Case, ...] = (
         partitions=1,
         failOnDataLoss="false",
         rows=37,
+        is_long=True,
         **EARLIEST,
     ),
     stream("stream: the topic is deleted", *BEGIN, delete, run, partitions=2, words=("partition",), **EARLIEST),
@@ -282,6 +285,7 @@ CASES: tuple[Case, ...] = (
         subscribePattern=OWN + "|plain",
         failOnDataLoss="false",
         rows=120,
+        is_long=True,
         **EARLIEST,
     ),
     stream(
