@@ -41,7 +41,9 @@ def test_the_chapter_on_spark_works_as_it_is_written(
     assert values(bootstrap, "counts") == [b"10", b"10", b"20", b"20"], "these were two writes"
 
     monkeypatch.setenv("STRANDLINE_BOOTSTRAP", bootstrap)
-    for line in block("From Spark", "").splitlines():
+    monkeypatch.setenv("STRANDLINE_DATA", str(spark_cluster.data_dir))
+    for line in block("From Spark", "").replace("/logs/", f"{spark_cluster.data_dir}/").splitlines():
         if line.startswith("strandline "):
             shell(line.partition("  #")[0].strip(), tmp_path)
+    assert {"audit.html", "history.html"} < {each.name for each in tmp_path.iterdir()}
     assert values(bootstrap, "clicks-again") == values(bootstrap, "clicks")

@@ -145,7 +145,8 @@ async def test_a_cluster_that_was_killed_and_changed_tells_it_all(
         warnings.clear()
         return history(spark, HistoryOptions(files or found.files, **options), warn=warnings.append)
 
-    part = await off_loop(run, since_ms=deleted_ms + TOLERANCE_MS, topics="clicks|x", partitions=frozenset({1}))
+    created_ms = of(summary, new_id, 1).intervals[0].from_ms
+    part = await off_loop(run, since_ms=created_ms, topics="clicks|x", partitions=frozenset({1}))
     assert [(each.topic_id, each.partition) for each in part.partitions] == [(new_id, 1)]
     assert [broker.led_ms for broker in part.brokers] != [broker.led_ms for broker in summary.brokers]
     again = await off_loop(run, *found.files, *found.files)
