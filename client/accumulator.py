@@ -12,20 +12,48 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from strandline.client.delivery import DeliveredBatch, DeliverySink, FailedBatch
-from strandline.client.errors import DeliveryFailed, RecordTooLarge
+from strandline.client.errors import DeliveryFailed, InvalidRecordValue, RecordTooLarge
 from strandline.client.numbering import Numbering
 from strandline.client.settings import ProducerSettings
-from strandline.protocol.records import BatchBuilder, with_producer
-from strandline.protocol.types import NO_BROKER, TopicPartition
+from strandline.protocol.records import HEADER_BYTES, BatchBuilder, assign_producer, read_header
+from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 Header = tuple[str, bytes | None]
 KeyAndValue = tuple[bytes | None, bytes | None]
 FullRecord = tuple[bytes | None, bytes | None, Sequence[Header], int]
 """Key, value, headers, timestamp in ms since 1970."""
 ToSend = KeyAndValue | FullRecord
+
+
+class EncodedBatch(NamedTuple):
+    """A whole batch that somebody else has built, and gives away: `data` is written to. Its producer fields and its CRC
+    need not be right."""
+
+    data: bytearray | memoryview
+    records_count: int
+
+
+class EncodedBatches:
+    """Some of them, in order; as long as there are records in them. InvalidRecordValue on what is no batch."""
+
+    __slots__ = ("_records_count", "batches")
+
+    def __init__(self, batches: Sequence[EncodedBatch]) -> None:
+        for data, count in batches:
+            if memoryview(data).readonly:
+                raise InvalidRecordValue("a batch is refused: its numbers are written into it, and it is read-only")
+            header = read_header(data) if len(data) >= HEADER_BYTES else None
+            if header is None or header.size_bytes != len(data) or header.records_count != count or count < 1:
+                raise InvalidRecordValue(f"{len(data)} bytes are refused: they are not one batch of {count} records")
+        self.batches = batches
+        self._records_count = sum(batch.records_count for batch in batches)
+
+    def __len__(self) -> int:
+        return self._records_count
+
 
 RECORD_OVERHEAD_BYTES = 128
 """Most that framing adds to key, value and headers of a batch's first record, batch header included."""
@@ -37,7 +65,7 @@ class Batch:
 
     number: int
     topic_partition: TopicPartition
-    data: bytes | bytearray
+    data: bytearray | memoryview
     records_count: int
     sinks: list[tuple[DeliverySink, int, int]]
     """(sink, index of its first record, number of its records)"""
@@ -143,7 +171,7 @@ class PartitionQueue:
         builder = self.builder
         assert builder is not None
         self.builder = None
-        data = bytes(builder.build())
+        data = builder.build()
         self.ready.append(
             Batch(self.number, self.topic_partition, data, builder.records_count, self._sinks, self.deadline)
         )
@@ -166,7 +194,7 @@ class PartitionQueue:
 
     def _number(self, batch: Batch, numbering: Numbering) -> None:
         if not batch.is_numbered:
-            batch.data = with_producer(batch.data, *numbering.take(batch.records_count))
+            assign_producer(batch.data, *numbering.take(batch.records_count))
             batch.is_numbered = True
 
     def take_back_numbers(self) -> list[Batch]:
@@ -236,24 +264,57 @@ class Accumulator:
         """
         needed = record_bytes(first, headers)
         if needed > self.settings.max_request_size:
-            raise RecordTooLarge(
-                f"a record of {needed} bytes for {queue.topic_partition} is above max_request_size "
-                f"({self.settings.max_request_size}); raise it, and max.message.bytes of the topic"
-            )
+            raise self._too_large(f"a record of {needed} bytes", queue)
         if queue.builder is not None:
             self.close_batch(queue)
-        limit = min(self.settings.batch_size, self.settings.max_request_size)
+        limit = self.settings.batch_limit_bytes
         reserved = max(limit, needed + RECORD_OVERHEAD_BYTES)
-        if self.used_bytes and self.used_bytes + reserved > self.settings.buffer_memory:
+        number = self._reserve(queue, reserved)
+        if number is None:
             return False
-        self.used_bytes += reserved
+        builder = BatchBuilder(self.settings.compression_type, limit)  # the first record fits whatever its size
+        queue.open(builder, number, now, self._deadline(now), reserved)
+        return True
+
+    def add_encoded(self, queue: PartitionQueue, encoded: EncodedBatch, sink: DeliverySink, now: float) -> bool:
+        """The batch is ready behind all others of the queue. False: no memory now.
+
+        RecordTooLarge: it is larger than any that may be sent.
+        """
+        data, count = encoded
+        if len(data) > self.settings.max_request_size:
+            what = "a record" if count == 1 else f"a batch of {count} records"
+            raise self._too_large(f"{what} of {len(data)} bytes", queue)
+        if queue.builder is not None:
+            self.close_batch(queue)
+        number = self._reserve(queue, len(data))
+        if number is None:
+            return False
+        if queue.numbering is None:
+            assign_producer(data, NO_PRODUCER_ID, NO_EPOCH, -1)
+        sinks = [(sink, 0, count)]
+        queue.ready.append(Batch(number, queue.topic_partition, data, count, sinks, self._deadline(now)))
+        return True
+
+    def _reserve(self, queue: PartitionQueue, size_bytes: int) -> int | None:
+        """Memory for the queue's next batch, whose number is returned; None: there is not enough now."""
+        if self.used_bytes and self.used_bytes + size_bytes > self.settings.buffer_memory:
+            return None
+        self.used_bytes += size_bytes
         number = self._next_number
         self._next_number += 1
         self.outstanding[number] = None
-        builder = BatchBuilder(self.settings.compression_type, limit)  # the first record fits whatever its size
-        queue.open(builder, number, now, now + self.settings.delivery_timeout_ms / 1000, reserved)
         self.active[queue.topic_partition] = queue
-        return True
+        return number
+
+    def _deadline(self, now: float) -> float:
+        return now + self.settings.delivery_timeout_ms / 1000
+
+    def _too_large(self, what: str, queue: PartitionQueue) -> RecordTooLarge:
+        return RecordTooLarge(
+            f"{what} for {queue.topic_partition} is above max_request_size ({self.settings.max_request_size}); raise "
+            "it, and max.message.bytes of the topic"
+        )
 
     def close_batch(self, queue: PartitionQueue) -> None:
         self.used_bytes -= queue.close_builder()

@@ -22,12 +22,15 @@ Otherwise a batch whose answer was lost is sent again and may stand twice: `retr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import trio
 
 from strandline.client.accumulator import (
     Accumulator,
+    EncodedBatch,
+    EncodedBatches,
     Header,
     PartitionQueue,
     RefusedRecord,
@@ -143,6 +146,17 @@ class TrioProducer(Service):
         await self.accept(topic, listed, delivery, partition=partition, timestamp_ms=timestamp_ms)
         return delivery
 
+    async def send_encoded(
+        self, topic: str, batches: Sequence[EncodedBatch], *, partition: int | None = None
+    ) -> ManyDelivery:
+        """As `send_many`, of batches that are built already, all for one partition; None: one that has a leader. For
+        who can do that for many records at once. They are given away: the producer writes its numbers into them.
+        InvalidRecordValue."""
+        encoded = EncodedBatches(batches)
+        delivery = ManyDelivery(len(encoded))
+        await self.accept_encoded(topic, encoded, delivery, partition)
+        return delivery
+
     def accept_now(
         self,
         topic: str,
@@ -184,7 +198,7 @@ class TrioProducer(Service):
     ) -> Exception | None:
         """What `send` and `send_many` are made of: `sink` is told of every record, also of those not accepted. The
         last error that kept a record out is returned."""
-        stamp = self._environment.wall_clock.now_ms() if timestamp_ms is None else timestamp_ms
+        stamp = self.now_ms() if timestamp_ms is None else timestamp_ms
         left = len(records)
         refused: Exception | None = None
         try:
@@ -199,7 +213,7 @@ class TrioProducer(Service):
                         left -= stop - start
                         start = stop
                         try:
-                            await self._make_room(queue, group[start], headers)
+                            await self._take_in(partial(self._accumulator.open_batch, queue, group[start], headers))
                         except RecordTooLarge as error:
                             refused = error
                             sink.failed(error, 1)
@@ -218,6 +232,25 @@ class TrioProducer(Service):
         if left and refused is not None:
             sink.failed(refused, left)
         return refused
+
+    async def accept_encoded(
+        self, topic: str, encoded: EncodedBatches, sink: DeliverySink, partition: int | None
+    ) -> None:
+        """What `send_encoded` is made of: `sink` is told of every record, also of those not accepted."""
+        left = len(encoded)
+        try:
+            layout = await self._layout(topic, partition)
+            number = self._sticky_partition(layout) if partition is None else partition
+            queue = self._accumulator.queue(TopicPartition(topic, number))
+            for batch in encoded.batches:
+                await self._checkpoint(batch.records_count)
+                await self._take_in(partial(self._accumulator.add_encoded, queue, batch, sink))
+                left -= batch.records_count
+        except ClientError as error:
+            sink.failed(error, left)
+        except trio.Cancelled:
+            sink.failed(self._closed_error("sending was cancelled before the records were accepted"), left)
+            raise
 
     async def flush(self, timeout_ms: float | None = None) -> None:
         """Wait until everything accepted before is settled, well or badly; batches no longer linger meanwhile.
@@ -357,11 +390,11 @@ class TrioProducer(Service):
         self._sticky[layout.name] = (queue, queue.number if queue.builder else self._accumulator.next_number())
         return chosen
 
-    async def _make_room(self, queue: PartitionQueue, first: ToSend, headers: Sequence[Header]) -> None:
-        """A batch that can take `first`, waiting for memory if the policy says so."""
+    async def _take_in(self, take: Callable[[float], bool]) -> None:
+        """`take(now)`, which says whether there was memory for it, and waiting for that if the policy says so."""
         if self._finished.is_set():  # nobody would send it, nor say so
             raise self._closed_error("the producer is closed")
-        if self._accumulator.open_batch(queue, first, headers, trio.current_time()):
+        if take(trio.current_time()):
             self._pump.wake()
             return
         policy = self.settings.buffer_full
@@ -378,7 +411,7 @@ class TrioProducer(Service):
                 await self._settled.wait_until(deadline)
                 if self._closed:
                     raise self._closed_error("the producer was closed while a record waited for buffer_memory")
-                if self._accumulator.open_batch(queue, first, headers, trio.current_time()):
+                if take(trio.current_time()):
                     self._pump.wake()
                     return
         finally:

@@ -81,6 +81,11 @@ class ProducerSettings(ClientSettings):
             raise InvalidClientConfig("identity needs acks=all, retries above 0 and enable_idempotence")
 
     @property
+    def batch_limit_bytes(self) -> int:
+        """Of a batch that has more than one record, before compression."""
+        return min(self.batch_size, self.max_request_size)
+
+    @property
     def is_idempotent(self) -> bool:
         return self._allows_idempotence if self.enable_idempotence is None else self.enable_idempotence
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import trio
 
-from strandline.client.accumulator import Header, ToSend
+from strandline.client.accumulator import EncodedBatch, EncodedBatches, Header, ToSend
 from strandline.client.delivery import (
     DeliveredBatch,
     DeliverySink,
@@ -98,7 +98,7 @@ class Letter(NamedTuple):
     """Records on their way to the loop, and who is told what becomes of them."""
 
     topic: str
-    records: Sequence[ToSend]
+    records: Sequence[ToSend] | EncodedBatches
     sink: DeliverySink
     partition: int | None
     headers: Sequence[Header]
@@ -180,6 +180,14 @@ class Producer(SyncClient):
         return future
 
     send_batch = send_many
+
+    def send_encoded(self, topic: str, batches: Sequence[EncodedBatch], partition: int | None = None) -> SendManyFuture:
+        """See `TrioProducer.send_encoded`. InvalidRecordValue, BufferFull, ClientClosed."""
+        encoded = EncodedBatches(batches)
+        future = SendManyFuture(self._deadline_s, len(encoded))
+        if batches:
+            self._post(Letter(topic, encoded, future, partition, (), -1))
+        return future
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent before is settled, well or badly. FlushTimedOut after `timeout` seconds
@@ -290,6 +298,10 @@ class Producer(SyncClient):
             while letters:
                 letter = letters.popleft()
                 topic, records, sink, partition, headers, timestamp_ms = letter
+                if isinstance(records, EncodedBatches):
+                    await client.accept_encoded(topic, records, sink, partition)
+                    self._accepted_letters += 1
+                    continue
                 if len(records) == 1 and client.accept_now(topic, records[0], sink, partition, headers, timestamp_ms):
                     self._accepted_letters += 1
                     if self._accepted_letters % LETTERS_PER_CHECKPOINT == 0:

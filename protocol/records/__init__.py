@@ -5,6 +5,7 @@
 * `codec`       building and decoding
 * `conversion`  what workers do to batches: check, recompress; not imported here
 * `columnar`    decoding into columns of positions, with numpy; not imported here
+* `framing`     what stands around keys and values, for many records at once, with numpy; not imported here
 * `compression`        decompression with a limit
 """
 
@@ -28,13 +29,13 @@ from strandline.protocol.records.codec import (
     CodecNotCompiled,
     Columns,
     Record,
+    assign_producer,
     build_batch,
     compiled_codec,
     decode_batch,
     decode_columns,
     decode_records,
     first_record_from,
-    with_producer,
 )
 from strandline.protocol.records.compression import MAX_DECOMPRESSED_BYTES, Codec
 from strandline.protocol.records.validation import (
@@ -64,6 +65,7 @@ __all__ = [
     "ProducedBatch",
     "Record",
     "assign_offset",
+    "assign_producer",
     "build_batch",
     "compiled_codec",
     "decode_batch",
@@ -74,5 +76,4 @@ __all__ = [
     "scan",
     "validate_fetched",
     "validate_produced",
-    "with_producer",
 ]

@@ -164,12 +164,10 @@ def _records(view: Buffer, check_crc: bool, max_decompressed_bytes: int) -> list
         ) from None
 
 
-def with_producer(batch: Buffer, producer_id: int, epoch: int, base_sequence: int) -> bytearray:
-    """A copy of the whole batch, as one of an idempotent producer, with its CRC."""
-    copy = bytearray(batch)
-    _PRODUCER.pack_into(copy, _PRODUCER_POSITION, producer_id, epoch, base_sequence)
-    _CRC.pack_into(copy, _CRC_POSITION, crc32c(memoryview(copy)[CRC_START:]))
-    return copy
+def assign_producer(batch: bytearray | memoryview, producer_id: int, epoch: int, base_sequence: int) -> None:
+    """Patch these into the whole batch, and its CRC, which need not be right; −1 each: not an idempotent producer's."""
+    _PRODUCER.pack_into(batch, _PRODUCER_POSITION, producer_id, epoch, base_sequence)
+    _CRC.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[CRC_START:]))
 
 
 class BatchBuilder:
@@ -239,9 +237,9 @@ class BatchBuilder:
         """Size so far, header included, before compression."""
         return int(self._builder.size())
 
-    def build(self) -> bytes:
+    def build(self) -> bytearray:
         """The batch with base offset 0 and leader epoch −1; uncompressed where compression does not pay. Call once."""
-        return bytes(self._builder.build())
+        return self._builder.build()  # type: ignore[no-any-return]  # aiokafka has no types
 
 
 def build_batch(
@@ -259,4 +257,4 @@ def build_batch(
             builder.append(record.timestamp_ms, record.key, record.value, record.headers)
         else:
             builder.append(*record)
-    return builder.build()
+    return bytes(builder.build())

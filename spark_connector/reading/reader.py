@@ -32,6 +32,7 @@ from strandline.spark_connector.reading.planning import (
 )
 from strandline.spark_connector.reading.pushdown import EVERYTHING, Narrowing
 from strandline.spark_connector.reading.tasks import tasks
+from strandline.spark_connector.worker import spare_modules
 
 Warn = Callable[[str], None]
 
@@ -165,6 +166,7 @@ def read_range(options: SourceOptions, wanted: OffsetRange, warn: Warn) -> Itera
     """`read` over the cluster that the options name."""
     from strandline.spark_connector.reading.cluster import ClusterClient
 
+    spare_modules()
     with ClusterClient(options) as cluster:
         yield from read(options, wanted, cluster, warn)
 

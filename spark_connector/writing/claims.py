@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from strandline.client.accumulator import Header
+from strandline.protocol.records.columnar import Flags
 
 Digests = np.ndarray[tuple[int, ...], np.dtype[np.bytes_]]
 
@@ -69,7 +70,7 @@ class Claims:
             is_left[first : first + count] = False
         return self._digests[is_left]
 
-    def take(self, digests: Sequence[bytes]) -> list[bool]:
+    def take(self, digests: Sequence[bytes]) -> Flags:
         """For each whether a row of it was left, which does not count any more then."""
         wanted = np.frombuffer(b"".join(digests), dtype=_DIGEST)
         firsts = np.searchsorted(self._digests, wanted, "left")
@@ -84,5 +85,4 @@ class Claims:
         self.left -= int(is_left.sum())
         is_taken = np.zeros(len(digests), dtype=np.bool_)
         is_taken[rows[is_left]] = True
-        found: list[bool] = is_taken.tolist()
-        return found
+        return is_taken

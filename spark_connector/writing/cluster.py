@@ -9,7 +9,6 @@ from typing import Any
 
 from strandline import Admin, Consumer, Producer
 from strandline.client import KnownProducer, ProducerIdentity
-from strandline.client.accumulator import ToSend
 from strandline.client.assignment import FetchedBatches
 from strandline.client.errors import ClientError, FlushTimedOut, OffsetOutOfRange
 from strandline.client.errors import UnknownTopic as NoSuchTopic
@@ -27,6 +26,7 @@ from strandline.spark_connector.writing.claims import digest
 from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.marks import KEPT_MS, Mark, from_committed, to_committed
 from strandline.spark_connector.writing.once import FoundRows, FoundTasks, Written
+from strandline.spark_connector.writing.rows import RecordRows, send
 
 PAUSE_S = 0.1
 UNKNOWN_PAUSES = 50
@@ -59,6 +59,7 @@ class SinkClusterClient:
             max_partition_fetch_bytes=FETCH_BYTES,
         )
         self._producer: Producer | None = None
+        self._remembered_ms: int | None = None
         self._clock = production_client_environment().wall_clock
 
     def _of(self, kind: type) -> dict[str, Any]:
@@ -151,13 +152,18 @@ class SinkClusterClient:
         return {task for task in tasks if task is not None}
 
     def remembered_ms(self) -> int:
-        """The shortest of all brokers."""
+        """The shortest of all brokers. They are asked once: that is a question to each."""
+        if self._remembered_ms is None:
+            self._remembered_ms = min(self._all_remembered_ms())
+        return self._remembered_ms
+
+    def _all_remembered_ms(self) -> list[int]:
         found = [DEFAULT_REMEMBERED_MS]
         for broker_id in self._admin.describe_cluster().brokers:
             for key in self._admin.describe_configs(ConfigResource.BROKER, str(broker_id)):
                 if key.name == "producer.id.expiration.ms" and key.value is not None:
                     found.append(int(key.value))
-        return min(found)
+        return found
 
     def read_back(self, partition: TopicPartition, start: int, end: int, first_sequence: int) -> FoundRows | None:
         log_start = self._consumer.beginning_offsets([partition])[partition]
@@ -219,10 +225,9 @@ class SinkClusterClient:
         identity = ProducerIdentity(self._identity.producer_id, self._identity.epoch, dict(next_sequence))
         self._producer = Producer(self._servers, acks="all", identity=identity, **self._settings)
 
-    def send(self, partition: TopicPartition, records: Sequence[ToSend]) -> SendManyFuture:
+    def send(self, partition: TopicPartition, rows: RecordRows) -> SendManyFuture:
         assert self._producer is not None, "it is opened first"
-        sent: SendManyFuture = self._producer.send_many(partition.topic, records, partition.partition)
-        return sent
+        return send(self._producer, partition, rows)
 
     def close_producer(self) -> None:
         producer, self._producer = self._producer, None

@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from strandline.client.accumulator import ToSend
 from strandline.client.errors import ClientError, ProducerFenced, SequenceTaken
 from strandline.protocol.types import TopicId, TopicPartition
@@ -38,6 +40,7 @@ from strandline.spark_connector.errors import (
 from strandline.spark_connector.writing.claims import Claims, digest
 from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.marks import Mark
+from strandline.spark_connector.writing.rows import RecordRows
 
 CHUNKS_UNDER_WAY = 2
 """Of some ten thousand rows each: memory stays bounded, and the network is busy while the next one is decoded."""
@@ -130,7 +133,7 @@ class SinkCluster(Protocol):
     def open_producer(self, next_sequence: Mapping[TopicPartition, int]) -> None:
         """Records that are sent from now on get these numbers."""
 
-    def send(self, partition: TopicPartition, records: Sequence[ToSend]) -> Sent:
+    def send(self, partition: TopicPartition, rows: RecordRows) -> Sent:
         """Under the identity."""
 
     def close_producer(self) -> None:
@@ -146,7 +149,7 @@ class SinkCluster(Protocol):
 @dataclass(slots=True)
 class _Chunk:
     partition: TopicPartition
-    records: Sequence[ToSend]
+    rows: RecordRows
     sent: Sent
 
 
@@ -188,7 +191,7 @@ class OnceWriter:
             self._begin(topic)
         return self._counts[topic]
 
-    def write(self, placed: Mapping[TopicPartition, Sequence[ToSend]]) -> None:
+    def write(self, placed: Mapping[TopicPartition, RecordRows]) -> None:
         """Rows of topics that were begun. Raises WriteFailed, SupersededWrite, WrittenRowsGone."""
         self._send(placed.items())
         while len(self._under_way) > CHUNKS_UNDER_WAY:
@@ -262,11 +265,11 @@ class OnceWriter:
 
     # --- 2: rows ---
 
-    def _send(self, placed: Iterable[tuple[TopicPartition, Sequence[ToSend]]]) -> None:
+    def _send(self, placed: Iterable[tuple[TopicPartition, RecordRows]]) -> None:
         chunks = []
-        for partition, records in placed:
-            left = self._not_found(partition, records)
-            if not left:
+        for partition, rows in placed:
+            left = self._not_found(partition, rows)
+            if not len(left):
                 continue
             if not self._is_open:
                 self._cluster.open_producer(self._next)
@@ -275,14 +278,14 @@ class OnceWriter:
         if chunks:
             self._under_way.append(chunks)
 
-    def _not_found(self, partition: TopicPartition, records: Sequence[ToSend]) -> Sequence[ToSend]:
+    def _not_found(self, partition: TopicPartition, rows: RecordRows) -> RecordRows:
         claims = self._claims[partition]
         if not claims.left:
-            return records
+            return rows
         has_own_times = self._has_timestamps and partition not in self._append_times
-        taken = claims.take([digest_of(record, has_own_times) for record in records])
-        self.found_rows += sum(taken)
-        return [record for record, is_taken in zip(records, taken, strict=True) if not is_taken]
+        is_taken = claims.take([digest_of(record, has_own_times) for record in rows.records()])
+        self.found_rows += int(is_taken.sum())
+        return rows.at(np.flatnonzero(~is_taken))
 
     # --- 3: acknowledgements ---
 
@@ -296,7 +299,7 @@ class OnceWriter:
             if error is not None:
                 raise self._failure(error)
         for chunk in self._under_way.popleft():
-            self._next[chunk.partition] += len(chunk.records)
+            self._next[chunk.partition] += len(chunk.rows)
         self._refusals.end()
 
     def _failure(self, error: BaseException) -> Exception:
@@ -309,15 +312,15 @@ class OnceWriter:
     def _resolve(self) -> None:
         chunks = [chunk for together in self._under_way for chunk in together]
         self._under_way.clear()
-        unsettled: list[tuple[TopicPartition, Sequence[ToSend]]] = []
+        unsettled: list[tuple[TopicPartition, RecordRows]] = []
         for chunk in chunks:
             error = chunk.sent.exception()
             if error is not None and not isinstance(error, SequenceTaken):
                 raise self._failure(error)
             delivered = chunk.sent.delivered_records
             self._next[chunk.partition] += delivered
-            if delivered < len(chunk.records):
-                unsettled.append((chunk.partition, chunk.records[delivered:]))
+            if delivered < len(chunk.rows):
+                unsettled.append((chunk.partition, chunk.rows.part(delivered, len(chunk.rows))))
         self._close_producer()
         before = dict(self._next)
         self._catch_up(sorted({partition for partition, _ in unsettled}))

@@ -7,107 +7,116 @@ value. (Otherwise the producer chooses for the latter: a batch of rows at a time
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator
 from zlib import crc32
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from strandline.client.accumulator import ToSend
 from strandline.client.partitioner import murmur2
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.records.columnar import I64
+from strandline.protocol.types import NO_PARTITION, TopicPartition
 from strandline.spark_connector.errors import WriteFailed
-from strandline.spark_connector.writing.columns import Rows
+from strandline.spark_connector.writing.rows import RecordRows, Rows
 
-Unplaced = tuple[str, int | None]
-"""Topic and partition; None: the producer chooses."""
-
-REMEMBERED_KEYS = 65_536
 FEW = 16
 """So many keys of one length are hashed one by one."""
 
-
-class Placing:
-    """Places the rows of one task, and remembers the hashes of keys that come again."""
-
-    def __init__(self, partitions_count: Callable[[str], int]) -> None:
-        """partitions_count: of a topic."""
-        self._partitions_count = partitions_count
-        self._hashes: dict[bytes, int] = {}
-
-    def placed(self, rows: Rows) -> dict[TopicPartition, list[ToSend]]:
-        """Rows by partition, in order. WriteFailed: a row names a partition that its topic does not have."""
-        groups: dict[TopicPartition, list[ToSend]] = {}
-        for (topic, given), records in unplaced(rows).items():
-            count = self._partitions_count(topic)
-            if given is None:
-                for number, chosen in enumerate(self._divided(records, count)):
-                    if chosen:
-                        groups.setdefault(TopicPartition(topic, number), []).extend(chosen)
-            elif given < count:
-                groups.setdefault(TopicPartition(topic, given), []).extend(records)
-            else:
-                raise WriteFailed(f"topic {topic!r} has no partition {given}, only {count} of them")
-        return groups
-
-    def _divided(self, records: Sequence[ToSend], count: int) -> list[list[ToSend]]:
-        hashes = self._hashes_of(record[0] for record in records)
-        divided: list[list[ToSend]] = [[] for _ in range(count)]
-        append = [each.append for each in divided]
-        for record in records:
-            key = record[0]
-            append[(crc32(record[1] or b"") if key is None else hashes[key]) % count](record)
-        return divided
-
-    def _hashes_of(self, keys: Iterable[bytes | None]) -> dict[bytes, int]:
-        """Of all these keys, and of others."""
-        wanted = set(keys) - {None}
-        if len(self._hashes) > REMEMBERED_KEYS:
-            self._hashes.clear()
-        new = [key for key in wanted if key is not None and key not in self._hashes]
-        self._hashes.update(zip(new, hashes_of(new), strict=True))
-        return self._hashes
+PartitionsCount = Callable[[str], int]
+"""Of a topic."""
 
 
-def unplaced(rows: Rows) -> dict[Unplaced, list[ToSend]]:
-    """Rows by topic and by the partition that they name, in order."""
-    if isinstance(rows.topics, str) and rows.partitions is None:
-        return {(rows.topics, None): rows.records} if rows.records else {}
-    size = len(rows.records)
-    topics = [rows.topics] * size if isinstance(rows.topics, str) else rows.topics
-    groups: dict[Unplaced, list[ToSend]] = {}
-    for topic, partition, record in zip(topics, rows.partitions or [None] * size, rows.records, strict=True):
-        groups.setdefault((topic, partition), []).append(record)
+def placed(
+    rows: Rows, partitions_count: PartitionsCount, *, keyless_are_placed: bool = True
+) -> dict[TopicPartition, RecordRows]:
+    """Rows by partition, in order; those of NO_PARTITION are for the producer to place, where keyless rows are not
+    placed. WriteFailed: a row names a partition that its topic does not have."""
+    groups: dict[TopicPartition, RecordRows] = {}
+    for topic, partitions, records in _by_topic(rows):
+        numbers = _numbers(topic, partitions, records, partitions_count(topic), keyless_are_placed)
+        for number, own in _divided(records, numbers):
+            groups[TopicPartition(topic, number)] = own
     return groups
 
 
-def hashes_of(keys: Sequence[bytes]) -> list[int]:
+def _by_topic(rows: Rows) -> Iterator[tuple[str, pa.Array | None, RecordRows]]:
+    """(topic, partitions that rows name, rows)."""
+    if isinstance(rows.topics, str):
+        if len(rows.records):
+            yield rows.topics, rows.partitions, rows.records
+        return
+    topics = rows.topics.dictionary_encode()
+    codes = topics.indices.to_numpy().astype(np.int64)
+    for code, topic in enumerate(topics.dictionary.to_pylist()):
+        own = np.flatnonzero(codes == code)
+        yield topic, None if rows.partitions is None else rows.partitions.take(pa.array(own)), rows.records.at(own)
+
+
+def _numbers(topic: str, partitions: pa.Array | None, records: RecordRows, count: int, keyless_are_placed: bool) -> I64:
+    """Of the partition of each row."""
+    if partitions is None:
+        return _chosen(records, count, keyless_are_placed)
+    most = pc.max(partitions).as_py()
+    if most is not None and most >= count:
+        raise WriteFailed(f"topic {topic!r} has no partition {most}, only {count} of them")
+    numbers: I64 = partitions.fill_null(NO_PARTITION).to_numpy().astype(np.int64)
+    left = np.flatnonzero(numbers == NO_PARTITION)
+    numbers[left] = _chosen(records.at(left), count, keyless_are_placed)
+    return numbers
+
+
+def _chosen(records: RecordRows, count: int, keyless_are_placed: bool) -> I64:
+    """By keys, and by values where there is none."""
+    numbers = np.full(len(records), NO_PARTITION, np.int64)
+    keyless = np.flatnonzero(records.keys.is_null().to_numpy(zero_copy_only=False))
+    if len(keyless) < len(numbers):
+        keys = records.keys.dictionary_encode()
+        numbers = hashes_of(keys.dictionary)[keys.indices.fill_null(0).to_numpy()] % count
+    if len(keyless):
+        values = records.values.take(pa.array(keyless)).to_pylist() if keyless_are_placed else ()
+        numbers[keyless] = [crc32(value or b"") % count for value in values] if keyless_are_placed else NO_PARTITION
+    return numbers
+
+
+def _divided(records: RecordRows, numbers: I64) -> Iterator[tuple[int, RecordRows]]:
+    order = np.argsort(numbers, kind="stable")
+    ordered, sorted_numbers = records.at(order), numbers[order]
+    ends = np.append(np.flatnonzero(np.diff(sorted_numbers)) + 1, len(sorted_numbers))
+    start = 0
+    for end in ends.tolist():
+        yield int(sorted_numbers[start]), ordered.part(start, end)
+        start = end
+
+
+def hashes_of(keys: pa.Array) -> I64:
     """`murmur2` of each, without its sign bit, as the default partitioner takes it; keys of one length in step."""
-    by_length: dict[int, list[int]] = {}
-    for index, key in enumerate(keys):
-        by_length.setdefault(len(key), []).append(index)
-    found = [0] * len(keys)
-    for length, indexes in by_length.items():
-        own = [keys[index] for index in indexes]
-        hashes = _in_step(own, length) if len(own) > FEW else map(murmur2, own)
-        for index, hashed in zip(indexes, hashes, strict=True):
-            found[index] = hashed & 0x7FFFFFFF
-    return found
+    sizes = pc.binary_length(keys).to_numpy()
+    found = np.zeros(len(keys), np.int64)
+    for length in np.unique(sizes).tolist():
+        rows = np.flatnonzero(sizes == length)
+        own = keys.take(pa.array(rows))
+        if len(rows) > FEW and length:
+            data = np.frombuffer(own.buffers()[2], np.uint8)[: len(rows) * length]
+            found[rows] = _in_step(data.reshape(len(rows), length))
+        else:
+            found[rows] = [murmur2(key) for key in own.to_pylist()]
+    return found & 0x7FFFFFFF
 
 
-def _in_step(keys: Sequence[bytes], length: int) -> list[int]:
-    """The steps of `murmur2`, each for all keys at once; numbers wrap around at 32 bits."""
+def _in_step(keys: np.ndarray[tuple[int, int], np.dtype[np.uint8]]) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+    """The steps of `murmur2`, each for all keys at once, of which each is a row; numbers wrap around at 32 bits."""
+    count, length = keys.shape
     m = np.uint32(0x5BD1E995)
-    data = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), length)
     words_end = length // 4 * 4
-    words = np.ascontiguousarray(data[:, :words_end]).view("<u4")
-    hashed = np.full(len(keys), (0x9747B28C ^ length) & 0xFFFFFFFF, dtype=np.uint32)
+    words = np.ascontiguousarray(keys[:, :words_end]).view("<u4")
+    hashed = np.full(count, (0x9747B28C ^ length) & 0xFFFFFFFF, dtype=np.uint32)
     for number in range(words_end // 4):
         word = words[:, number] * m
         hashed = (hashed * m) ^ ((word ^ (word >> np.uint32(24))) * m)
     if words_end < length:
         for position in range(words_end, length):
-            hashed = hashed ^ (data[:, position].astype(np.uint32) << np.uint32(8 * (position - words_end)))
+            hashed = hashed ^ (keys[:, position].astype(np.uint32) << np.uint32(8 * (position - words_end)))
         hashed = hashed * m
     hashed = (hashed ^ (hashed >> np.uint32(13))) * m
-    found: list[int] = (hashed ^ (hashed >> np.uint32(15))).tolist()
-    return found
+    return hashed ^ (hashed >> np.uint32(15))

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from strandline.runtime.client_environment import production_client_environment
 from strandline.spark_connector.errors import WriteFailed
 from strandline.spark_connector.options.sink_options import SinkOptions
+from strandline.spark_connector.worker import spare_modules
 from strandline.spark_connector.writing.identity import TaskIdentity
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def _written(
 ) -> TaskReport:
     from strandline.spark_connector.writing.task import write_again, write_once
 
+    spare_modules()
     if not options.is_exactly_once:
         return write_again(iterator, options)
     return write_once(iterator, options, TaskIdentity(scope, version, TaskContext.get().partitionId()), run)

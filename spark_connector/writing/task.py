@@ -27,7 +27,8 @@ from strandline.spark_connector.writing.cluster import PRODUCER_DEFAULTS, SinkCl
 from strandline.spark_connector.writing.columns import rows_of
 from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.once import CHUNKS_UNDER_WAY, OnceWriter
-from strandline.spark_connector.writing.placing import Placing, unplaced
+from strandline.spark_connector.writing.placing import placed
+from strandline.spark_connector.writing.rows import send
 
 
 @dataclass
@@ -55,9 +56,8 @@ def write_once(batches: Iterable[pa.RecordBatch], options: SinkOptions, identity
     try:
         with closing(SinkClusterClient(options, identity, has_timestamps=has_timestamps)) as cluster:
             writer = OnceWriter(cluster, identity, run, has_timestamps=has_timestamps)
-            placing = Placing(writer.partitions_count)
             for batch in chain([first], source):
-                writer.write(placing.placed(rows_of(batch, options, clock.now_ms())))
+                writer.write(placed(rows_of(batch, options, clock.now_ms()), writer.partitions_count))
                 rows_count += batch.num_rows
             writer.finish()
     except ClientError as error:
@@ -74,8 +74,9 @@ def write_again(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Task
     producer = Producer(options.bootstrap_servers, acks="all", **settings)
     try:
         for batch in batches:
-            groups = unplaced(rows_of(batch, options, clock.now_ms()))
-            under_way.append([producer.send_many(topic, rows, at) for (topic, at), rows in groups.items()])
+            rows = rows_of(batch, options, clock.now_ms())
+            groups = placed(rows, lambda topic: len(producer.partitions_for(topic)), keyless_are_placed=False)
+            under_way.append([send(producer, partition, rows) for partition, rows in groups.items()])
             rows_count += batch.num_rows
             if len(under_way) > CHUNKS_UNDER_WAY:
                 _wait(under_way.popleft())

@@ -17,11 +17,11 @@ from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
 from strandline.spark_connector.errors import RowsChanged, SupersededWrite, WrittenRowsGone
 from strandline.spark_connector.options.sink_options import parse_sink_options
 from strandline.spark_connector.writing.cluster import SinkClusterClient
-from strandline.spark_connector.writing.columns import Rows
 from strandline.spark_connector.writing.division import check_tasks
 from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.once import OnceWriter
-from strandline.spark_connector.writing.placing import Placing
+from strandline.spark_connector.writing.placing import placed
+from support.sink_rows import sink_rows
 
 pytestmark = pytest.mark.spark  # beside the tests whose cluster it shares
 
@@ -45,9 +45,8 @@ class Site:
         """To its end; how many rows were found in the topic."""
         with closing(self.client(identity or self.me)) as cluster:
             writer = OnceWriter(cluster, identity or self.me, "run", has_timestamps=False)
-            placing = Placing(writer.partitions_count)
             for begin in range(0, len(rows), chunk):
-                writer.write(placing.placed(Rows(self.topic, None, rows[begin : begin + chunk])))
+                writer.write(placed(sink_rows(self.topic, rows[begin : begin + chunk]), writer.partitions_count))
             writer.finish()
             return writer.found_rows
 

@@ -20,6 +20,7 @@ from strandline.spark_connector.writing.claims import digest
 from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.marks import Mark, from_committed, to_committed
 from strandline.spark_connector.writing.once import FoundRows, FoundTasks, Written
+from strandline.spark_connector.writing.rows import RecordRows
 
 DAY_MS = 86_400_000
 
@@ -289,11 +290,11 @@ class MemorySink:
         assert self._next is None
         self._next, self.failures, self.proven, self._under_way = dict(next_sequence), {}, set(), []
 
-    def send(self, partition: TopicPartition, records: Sequence[ToSend]) -> Delivery:
+    def send(self, partition: TopicPartition, rows: RecordRows) -> Delivery:
         self._called("send")
         sequence = self._next.get(partition, 0)
-        self._next[partition] = sequence + len(records)
-        self._under_way.append(Delivery(self, partition, sequence, records))
+        self._next[partition] = sequence + len(rows)
+        self._under_way.append(Delivery(self, partition, sequence, rows.records()))
         return self._under_way[-1]
 
     def close_producer(self) -> None:

@@ -14,12 +14,12 @@ from strandline.client.accumulator import ToSend
 from strandline.client.errors import DeliveryTimeout, SequenceTaken
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import RowsChanged, SupersededWrite, WriteFailed, WrittenRowsGone
-from strandline.spark_connector.writing.columns import Rows
 from strandline.spark_connector.writing.division import check_tasks
 from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.once import PATIENCE_MS, REACH, OnceWriter, Written
-from strandline.spark_connector.writing.placing import Placing
+from strandline.spark_connector.writing.placing import placed
 from support.memory_sink import DAY_MS, Delivery, Entry, Killed, Log, MemorySink, Topics, Turns
+from support.sink_rows import sink_rows
 
 T = "t"
 ME = TaskIdentity("query.q", 7, 0)
@@ -52,12 +52,11 @@ class Site:
             sink = self.sinks[name] = MemorySink(self.topics, self.turns, name, identity, answers_lost)
             sink.has_timestamps = has_timestamps
             writer = OnceWriter(sink, identity, run, has_timestamps=has_timestamps)
-            placing = Placing(writer.partitions_count)
             try:
                 for begin in range(0, len(rows), chunk):
                     part = rows[begin : begin + chunk]
-                    batch = Rows([topic for topic, _ in part], None, [record for _, record in part])
-                    writer.write(placing.placed(batch))
+                    batch = sink_rows([topic for topic, _ in part], [record for _, record in part])
+                    writer.write(placed(batch, writer.partitions_count))
                 writer.finish()
                 self.finished[name] = writer
             except Exception as error:
