@@ -1,4 +1,5 @@
-"""`strandline audit`: every replica compared with its leader's; exit code 1 unless all are equal.
+"""`strandline audit`: every replica compared with its leader's; exit code 1 unless all are equal, 3 where that is not
+known.
 
 It starts a Spark of its own on this machine; what it does is `spark_connector.pipelines.audit`, which programs call
 with the session of their cluster.
@@ -64,7 +65,7 @@ def audit(
 
     Finds damaged bytes, missing and different batches, replicas ahead of their leader. Compacted topics are compared by
     their records. Brokers go on working meanwhile; what is found is looked at twice. Exits with 1 unless all is equal:
-    a replica that lags counts as equal as far as it has come."""
+    a replica that lags counts as equal as far as it has come. Exits with 3 if the audit could not be run."""
     topics, pattern = _topics(wanted), _checked(pattern)
     if topics and (pattern is not None or internal):
         raise click.UsageError("name topics, or choose them by --topics and --internal, not both")

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from strandline.cli import audit as command
+from strandline.cli import main
 from strandline.client.replicas.comparison import Finding
+from strandline.spark_connector.errors import UnknownTopic
 from strandline.spark_connector.pipelines import audit as auditing
 from strandline.spark_connector.pipelines.audit import (
     STATES,
@@ -148,4 +153,33 @@ def test_a_wrong_command_line_is_told_in_one_line(shell: Any, arguments: tuple[s
 def test_what_is_not_installed_is_told_in_one_line(shell: Any, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     ran = shell("audit", "-b", "there:1")
-    assert (ran.code, ran.err.count("\n")) == (1, 1) and "pip install '.[spark]'" in ran.err
+    assert (ran.code, ran.err.count("\n")) == (3, 1) and "pip install '.[spark]'" in ran.err
+
+
+def test_an_audit_that_could_not_be_run_is_told_from_one_that_found_something(
+    shell: Any, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def audit(spark: object, options: AuditOptions, **told: Any) -> AuditSummary:
+        raise UnknownTopic("Topic 'click' does not exist")
+
+    monkeypatch.setattr(auditing, "audit", audit)
+    ran = shell("audit", "click")
+    assert (ran.code, ran.out, ran.err) == (
+        3,
+        "",
+        "strandline: [UNKNOWN_TOPIC_OR_PARTITION] Topic 'click' does not exist\n",
+    )
+
+
+def test_output_that_nobody_takes_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    program = "from strandline.cli.main import main; main(['audit', '--help'])"
+    with os.fdopen(writer, "w") as closed:
+        ran = subprocess.run([sys.executable, "-c", program], stdout=closed, stderr=subprocess.PIPE)
+    assert (ran.returncode, ran.stderr) == (3, b"")
+    output = MagicMock()
+    output.flush.side_effect = BrokenPipeError
+    monkeypatch.setattr(main, "open_outputs", lambda: [output])
+    monkeypatch.setattr(main, "discard_output", lambda: None)
+    assert [main.close_output(code, main.failure_code(["audit"])) for code in (0, 1)] == [3, 1]
