@@ -1,8 +1,8 @@
 """`strandline audit`: every replica compared with its leader's; exit code 1 unless all are equal, 3 where that is not
 known.
 
-It starts a Spark of its own on this machine; what it does is `spark_connector.pipelines.audit`, which programs call
-with the session of their cluster.
+It starts a Spark of its own on this machine, once the cluster has answered; what it does is
+`spark_connector.pipelines.audit`, which programs call with the session of their cluster.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from strandline.cli.options import (
+    ask_cluster,
     bootstrap_option,
     client_settings,
     output_option,
@@ -71,6 +72,7 @@ def audit(
         raise click.UsageError("name topics, or choose them by --topics and --internal, not both")
     servers = bootstrap_of(session_of(ctx), bootstrap)
     _check_settings(servers, settings)
+    ask_cluster(ctx, servers, settings)
     with pipeline("audit", output) as (spark, on_step):
         from strandline.spark_connector.pipelines.audit import AuditOptions
         from strandline.spark_connector.pipelines.audit import audit as run

@@ -183,3 +183,13 @@ def test_output_that_nobody_takes_is_no_finding(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(main, "open_outputs", lambda: [output])
     monkeypatch.setattr(main, "discard_output", lambda: None)
     assert [main.close_output(code, main.failure_code(["audit"])) for code in (0, 1)] == [3, 1]
+
+
+def test_a_cluster_that_does_not_answer_is_told_before_spark_starts(
+    shell: Any, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "pipeline", lambda name, output: pytest.fail("Spark starts"))
+    cluster.is_reachable = False
+    ran = shell("audit", "-b", "there:1", "-X", "default.api.timeout.ms=77")
+    assert (ran.code, ran.out, ran.err) == (3, "", "strandline: no broker answers\n")
+    assert cluster.settings == {"default_api_timeout_ms": 77}
