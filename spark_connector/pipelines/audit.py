@@ -21,7 +21,6 @@ from strandline.client.metadata import PartitionView, TopicView
 from strandline.client.replicas.comparison import DIFFERENCES, OFFLINE, UNREAD, Compared, Finding
 from strandline.client.replicas.looking import Known, Work, are_confirmed, plan
 from strandline.client.replicas.reading import Replica
-from strandline.protocol.messages import ConfigResource
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import UnknownTopic
 from strandline.spark_connector.pipelines.audit_task import run_on_spark
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 
 MAX_LOOKS = 5
 """So often at what keeps changing; a difference that stays is found twice."""
+
+CLEANUP_POLICY = "cleanup.policy"
 
 EQUAL, BEHIND, DIFFERS = "equal", "behind", "different"
 STATES = (EQUAL, BEHIND, OFFLINE, UNREAD, DIFFERS)
@@ -163,12 +164,6 @@ def chosen_topics(admin: Admin, options: AuditOptions) -> dict[str, TopicView]:
     return chosen
 
 
-def _is_compacted(admin: Admin, topic: str) -> bool:
-    """The client's UnknownTopic."""
-    configured = admin.describe_configs(ConfigResource.TOPIC, topic)
-    return any(each.name == "cleanup.policy" and "compact" in (each.value or "") for each in configured)
-
-
 # --- Looking, until what is found is sure ----------------------------------------------------------------------
 
 Piece = tuple[TopicPartition, int]
@@ -189,12 +184,13 @@ class Audit:
         self._known: Known = {}
         self._pieces: dict[Piece, tuple[Work, dict[int, Compared]]] = {}
         self._before: dict[Replica, list[Finding]] = {}
-        for name in topics:
-            try:
-                if _is_compacted(admin, name):
-                    self._compacted.add(name)
-            except DeletedTopic:
+        for name, configured in admin.describe_topic_configs(topics, [CLEANUP_POLICY]).items():
+            if isinstance(configured, DeletedTopic):
                 self._leave_out(name)
+            elif isinstance(configured, Exception):
+                raise configured
+            elif any("compact" in (each.value or "") for each in configured):
+                self._compacted.add(name)
 
     def next_look(self) -> list[Work]:
         """What has to be compared now; nothing once all is sure."""

@@ -209,6 +209,12 @@ def test_compacted_topics_are_compared_by_their_records() -> None:
     assert ("t-0", 2, "missing", 0) in found(run(admin))
 
 
+def test_all_topics_are_asked_for_at_once_whether_they_are_compacted() -> None:
+    admin = cluster(T0, *(TopicPartition(f"t{number}", 0) for number in range(30)), compacted={"t", "t9"})
+    assert [each.topic for each in run(admin).partitions if each.is_compacted] == ["t", "t9"]
+    assert admin.asked_configs == 1
+
+
 def test_topics_are_chosen_by_name_by_number_and_by_pattern() -> None:
     others = [TopicPartition("t2", 0), TopicPartition("__offsets", 0)]
 
