@@ -44,8 +44,10 @@ MOST_FINDINGS = 20
 )
 @bootstrap_option
 @click.argument("wanted", nargs=-1, metavar="[TOPIC[:PARTITION,…]]…")
-@click.option("--topics", "pattern", metavar="REGEX", help="Topics whose whole name matches; else all topics.")
-@click.option("--internal", is_flag=True, help="The brokers' own topics, too (__consumer_offsets).")
+@click.option(
+    "--topics", "pattern", metavar="REGEX", help="Topics whose whole name matches; else all topics but internal ones."
+)
+@click.option("--internal", is_flag=True, help="Internal topics, too: the brokers' own (__consumer_offsets).")
 @click.option("--allow-offline", is_flag=True, help="Exit with 0 though brokers are not running, if the rest is equal.")
 @page_option
 @output_option
@@ -149,11 +151,14 @@ def _show(summary: AuditSummary) -> None:
         f"{partitions}, {summary.replicas:,} replicas: {counts or 'nothing to compare'}; "
         f"{summary.batches:,} batches, {size_text(summary.size_bytes)} compared"
     )
+    if summary.internal_left_out:
+        click.echo(f"internal topics were left out (--internal compares them): {', '.join(summary.internal_left_out)}")
 
 
 def _lines(partition: AuditedPartition) -> Iterator[str]:
     """What was found, but for what `_offline` tells."""
     from strandline.client.replicas.comparison import OFFLINE
+    from strandline.spark_connector.pipelines.audit import why
 
     name = f"{partition.topic}-{partition.partition}"
     for replica in partition.replicas:
@@ -162,7 +167,7 @@ def _lines(partition: AuditedPartition) -> Iterator[str]:
         for finding in findings[:MOST_FINDINGS]:
             place = f" [{finding.start}, {finding.end})" if finding.end > finding.start else ""
             more = f" (the first of {finding.count})" if finding.count > 1 else ""
-            yield f"{where}: {finding.kind}{place}: {finding.text}{more}"
+            yield f"{where}: {finding.kind}{place}: {why(finding)}{more}"
         if len(findings) > MOST_FINDINGS:
             yield f"{where}: {len(findings) - MOST_FINDINGS} more findings (--output json and --page have them)"
         if replica.lag:

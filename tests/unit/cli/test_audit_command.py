@@ -32,9 +32,10 @@ def replica(broker: int, state: str = "equal", *, lag: int = 0, findings: tuple[
     return AuditedReplica(broker, broker == 1, not lag, state, 5, 900 - lag, lag, 9, 895, 1024, findings)
 
 
-FLIPPED = Finding("damaged", 410, 411, 1, "its bytes do not have the CRC-32C 0x1 of its header")
-GONE = Finding("offline", 0, 0, 1, "broker 3 is not running")
-MANY = tuple(Finding("missing", offset, offset + 1, 7, "broker 1 has a batch") for offset in range(0, 50, 2))
+FLIPPED = Finding("damaged", 410, 411, 1, "its bytes do not have the CRC-32C 0x1 of its header", is_confirmed=True)
+GONE = Finding("offline", 0, 0, 1, "broker 3 is not running", is_confirmed=True)
+MANY = tuple(Finding("missing", offset, offset + 1, 7, "broker 1 has a batch", True) for offset in range(0, 50, 2))
+DOUBTFUL = Finding("different", 8, 9, 1, "the batch is another", is_confirmed=False)
 EQUAL = (replica(1), replica(2))
 DAMAGED = (replica(1), replica(2, "different", findings=(FLIPPED,)), replica(3, "offline", findings=(GONE,)))
 LAGGING = (replica(1), replica(2, "different", findings=MANY), replica(3, "behind", lag=40))
@@ -49,7 +50,7 @@ def summary_of(*partitions: tuple[AuditedReplica, ...]) -> AuditSummary:
     states = {state: sum(each.state == state for each in replicas) for state in STATES}
     batches, size_bytes = sum(each.batches for each in replicas), sum(each.size_bytes for each in replicas)
     is_equal = not states["different"] and not states["offline"]
-    return AuditSummary(is_equal, 1, len(replicas), states, batches, 0, size_bytes, 2, audited)
+    return AuditSummary(is_equal, 1, len(replicas), states, batches, 0, size_bytes, 2, ("__consumer_offsets",), audited)
 
 
 @pytest.fixture
@@ -80,6 +81,7 @@ def test_equal_replicas_are_a_line_per_partition_and_success(shell: Any, asked: 
         "PARTITION LEADER REPLICAS FROM-OFFSET TO-OFFSET BATCHES DATA    RESULT",
         "clicks-0  1      1,2      5           900       18      2.0 KiB equal",
         "1 partition, 2 replicas: 2 equal; 18 batches, 2.0 KiB compared",
+        "internal topics were left out (--internal compares them): __consumer_offsets",
     ]
     assert asked[1:] == [AuditOptions("there:1", client_settings={"request.timeout.ms": 5})]
 
@@ -95,7 +97,7 @@ def test_each_finding_is_a_line_and_the_exit_code_says_that_there_are_some(shell
         "clicks-2 on broker 2: missing [0, 1): broker 1 has a batch (the first of 7)",
         "clicks-2 on broker 2: missing [2, 3): broker 1 has a batch (the first of 7)",
     ]
-    assert lines[-4:] == [
+    assert lines[-5:-1] == [
         "clicks-2 on broker 2: 5 more findings (--output json and --page have them)",
         "clicks-2 on broker 3: behind: 40 offsets from 860 on could not be compared, not in sync",
         "1 replica: broker 3 is not running",
@@ -116,8 +118,19 @@ def test_json_has_the_whole_summary(shell: Any, asked: list[Any]) -> None:
             "end": 411,
             "count": 1,
             "text": "its bytes do not have the CRC-32C 0x1 of its header",
+            "is_confirmed": True,
         }
     ]
+    assert shown["internal_left_out"] == ["__consumer_offsets"]
+
+
+def test_what_no_second_look_found_is_told_as_such(shell: Any, asked: list[Any]) -> None:
+    asked[0] = summary_of((replica(1), replica(2, "different", findings=(DOUBTFUL,))))
+    ran = shell("audit")
+    line = (
+        "clicks-0 on broker 2: different [8, 9): the batch is another (not confirmed: the look before did not find it)"
+    )
+    assert ran.code == 1 and line in ran.out.splitlines()
 
 
 def test_what_is_audited_can_be_chosen(shell: Any, asked: list[Any], tmp_path: Path) -> None:
