@@ -34,6 +34,7 @@ LINES_PER_BATCH = 1000
 """Usual ones have 300 bytes; such of a thousand partitions 50 KB."""
 
 _GZIP = 16 + zlib.MAX_WBITS
+_ENDLESS = 2**63
 
 
 class Piece(NamedTuple):
@@ -71,18 +72,15 @@ class PieceReader:
         self._piece = piece
 
     def __iter__(self) -> Iterator[bytes]:
-        with closing(self._disk.open(self._piece.file, read_only=True)) as file:
-            if self._piece.is_packed:
-                yield from self._lines(self._unpacked(file), 0, None)
-            elif self._piece.start == 0:
-                yield from self._lines(_chunks(file, 0, CHUNK_BYTES), 0, self._piece.end)
-            else:  # what stands before the first line end is the end of a line of the piece before
-                begin = self._piece.start - 1
-                yield from self._lines(_chunks(file, begin, CHUNK_BYTES), begin, self._piece.end, is_inside=True)
+        piece = self._piece
+        with closing(self._disk.open(piece.file, read_only=True)) as file:
+            if piece.is_packed:
+                yield from self._lines(self._unpacked(file), 0, _ENDLESS)
+                return
+            begins = max(0, piece.start - 1)  # up to the first line end it is a line of the piece before
+            yield from self._lines(_chunks(file, begins, CHUNK_BYTES), begins, piece.end, is_inside=piece.start > 0)
 
-    def _lines(
-        self, chunks: Iterable[bytes], begins: int, end: int | None, *, is_inside: bool = False
-    ) -> Iterator[bytes]:
+    def _lines(self, chunks: Iterable[bytes], begins: int, end: int, *, is_inside: bool = False) -> Iterator[bytes]:
         """begins: where the first line does, of which we see the end only if it is inside. Lines that begin at `end` or
         later are others'."""
         held: list[bytes] = []
@@ -90,7 +88,7 @@ class PieceReader:
         for chunk in chunks:
             *ended, rest = chunk.split(b"\n")
             for text in ended:
-                if end is not None and begins >= end:
+                if begins >= end:
                     return
                 length += len(text)
                 if length > MAX_LINE_BYTES:
@@ -101,9 +99,9 @@ class PieceReader:
                 held, length, is_inside = [], 0, False
             length += len(rest)
             held = [*held, rest] if length <= MAX_LINE_BYTES and not is_inside else []
-            if end is not None and begins + length >= end and (begins >= end or is_inside or length > MAX_LINE_BYTES):
-                break
-        if is_inside or not length or (end is not None and begins >= end):
+            if begins + length >= end and (begins >= end or is_inside or length > MAX_LINE_BYTES):
+                break  # the rest of this line is not needed
+        if is_inside or not length or begins >= end:
             return
         if length > MAX_LINE_BYTES:
             self.lines_too_long += 1
