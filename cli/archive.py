@@ -1,7 +1,8 @@
 """`strandline archive` and `strandline restore`: a topic into a folder of Parquet files, and back.
 
-Both start a Spark of their own on this machine; what they do is `spark_connector.pipelines`, which programs call with
-the session of their cluster. `--output json` shows one object; warnings and the progress go to stderr.
+Both start a Spark of their own on this machine, once the cluster has answered; what they do is
+`spark_connector.pipelines`, which programs call with the session of their cluster. `--output json` shows one object;
+warnings and the progress go to stderr.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from strandline.cli.options import (
+    ask_cluster,
     bootstrap_option,
     client_settings,
     key_value,
@@ -68,6 +70,7 @@ def archive(
     Spark, pandas and the like read DIR as it is, at any time. DIR/_overview.html shows what is in it."""
     servers = bootstrap_of(session_of(ctx), bootstrap)
     source_options = {f"kafka.{key}": value for key, value in (key_value(each, "-X") for each in settings)}
+    ask_cluster(ctx, servers, settings)
     folder = folder.expanduser().absolute()
     folder.mkdir(parents=True, exist_ok=True)
     with pipeline("archive", output) as (spark, on_step):
@@ -118,6 +121,7 @@ def restore(
     writer_settings = {
         key.replace(".", "_").replace("-", "_"): value for key, value in client_settings(settings).items()
     }
+    ask_cluster(ctx, servers, settings)
     with pipeline("restore", output) as (spark, on_step):
         from strandline.runtime.disk_posix import PosixDisk
         from strandline.spark_connector.pipelines.restore import RestoreOptions, restore_page

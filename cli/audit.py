@@ -1,7 +1,8 @@
-"""`strandline audit`: every replica compared with its leader's; exit code 1 unless all are equal.
+"""`strandline audit`: every replica compared with its leader's; exit code 1 unless all are equal, 3 where that is not
+known.
 
-It starts a Spark of its own on this machine; what it does is `spark_connector.pipelines.audit`, which programs call
-with the session of their cluster.
+It starts a Spark of its own on this machine, once the cluster has answered; what it does is
+`spark_connector.pipelines.audit`, which programs call with the session of their cluster.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from strandline.cli.options import (
+    ask_cluster,
     bootstrap_option,
     client_settings,
     output_option,
@@ -42,8 +44,10 @@ MOST_FINDINGS = 20
 )
 @bootstrap_option
 @click.argument("wanted", nargs=-1, metavar="[TOPIC[:PARTITION,…]]…")
-@click.option("--topics", "pattern", metavar="REGEX", help="Topics whose whole name matches; else all topics.")
-@click.option("--internal", is_flag=True, help="The brokers' own topics, too (__consumer_offsets).")
+@click.option(
+    "--topics", "pattern", metavar="REGEX", help="Topics whose whole name matches; else all topics but internal ones."
+)
+@click.option("--internal", is_flag=True, help="Internal topics, too: the brokers' own (__consumer_offsets).")
 @click.option("--allow-offline", is_flag=True, help="Exit with 0 though brokers are not running, if the rest is equal.")
 @page_option
 @output_option
@@ -64,12 +68,13 @@ def audit(
 
     Finds damaged bytes, missing and different batches, replicas ahead of their leader. Compacted topics are compared by
     their records. Brokers go on working meanwhile; what is found is looked at twice. Exits with 1 unless all is equal:
-    a replica that lags counts as equal as far as it has come."""
+    a replica that lags counts as equal as far as it has come. Exits with 3 if the audit could not be run."""
     topics, pattern = _topics(wanted), _checked(pattern)
     if topics and (pattern is not None or internal):
         raise click.UsageError("name topics, or choose them by --topics and --internal, not both")
     servers = bootstrap_of(session_of(ctx), bootstrap)
     _check_settings(servers, settings)
+    ask_cluster(ctx, servers, settings)
     with pipeline("audit", output) as (spark, on_step):
         from strandline.spark_connector.pipelines.audit import AuditOptions
         from strandline.spark_connector.pipelines.audit import audit as run
@@ -146,11 +151,14 @@ def _show(summary: AuditSummary) -> None:
         f"{partitions}, {summary.replicas:,} replicas: {counts or 'nothing to compare'}; "
         f"{summary.batches:,} batches, {size_text(summary.size_bytes)} compared"
     )
+    if summary.internal_left_out:
+        click.echo(f"internal topics were left out (--internal compares them): {', '.join(summary.internal_left_out)}")
 
 
 def _lines(partition: AuditedPartition) -> Iterator[str]:
     """What was found, but for what `_offline` tells."""
     from strandline.client.replicas.comparison import OFFLINE
+    from strandline.spark_connector.pipelines.audit import why
 
     name = f"{partition.topic}-{partition.partition}"
     for replica in partition.replicas:
@@ -159,7 +167,7 @@ def _lines(partition: AuditedPartition) -> Iterator[str]:
         for finding in findings[:MOST_FINDINGS]:
             place = f" [{finding.start}, {finding.end})" if finding.end > finding.start else ""
             more = f" (the first of {finding.count})" if finding.count > 1 else ""
-            yield f"{where}: {finding.kind}{place}: {finding.text}{more}"
+            yield f"{where}: {finding.kind}{place}: {why(finding)}{more}"
         if len(findings) > MOST_FINDINGS:
             yield f"{where}: {len(findings) - MOST_FINDINGS} more findings (--output json and --page have them)"
         if replica.lag:

@@ -18,6 +18,7 @@ import click
 
 from strandline.cli.group_reset import reset
 from strandline.cli.options import (
+    LOOK_TIMEOUT_MS,
     admin_of,
     bootstrap_option,
     consumer_of,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from strandline.client.groups.administration import GroupMemberView, GroupOffset, GroupView
     from strandline.protocol.types import TopicPartition
 
-LOOK_TIMEOUT_MS = 10_000
 LEADER_TIMEOUT_MS = 1_000
 """So long at least each leader may take to say where its logs end; together they have the time of a look."""
 GROUP_TIMEOUT_MS = 20

@@ -6,6 +6,7 @@ Without a path it reads the logs of the embedded cluster, whether that is up or 
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,13 +70,14 @@ def history(
     files, missing = _files(paths, data_dir)
     for path in missing:
         warn(f"{path} is missing: what it would tell is left out")
+    from strandline.runtime.disk_posix import PosixDisk
     from strandline.spark_connector.pipelines.history import HistoryOptions, check_options
     from strandline.spark_connector.pipelines.history import history as run
 
     asked = HistoryOptions(files, since_ms, until_ms, topics, numbers, limit)
     check_options(asked)
     with pipeline("history", output) as (spark, on_step):
-        summary = run(spark, asked, on_step=on_step, warn=warn)
+        summary = run(spark, asked, PosixDisk(), on_step=on_step, warn=warn)
     if page is not None:
         from strandline.spark_connector.pipelines.history_page import history_page
 
@@ -113,7 +115,7 @@ def _numbers(text: str) -> frozenset[int]:
 
 
 def _files(paths: tuple[Path, ...], data_dir: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Change logs, and those that should be there and are not."""
+    """Change logs, without symbolic links, and those that should be there and are not."""
     from strandline.runtime.disk_posix import PosixDisk
     from strandline.runtime.log_files import find_change_logs
 
@@ -122,7 +124,8 @@ def _files(paths: tuple[Path, ...], data_dir: Path) -> tuple[tuple[str, ...], tu
             f"there is no cluster in {data_dir}: name the folders of the brokers' logs, or a cluster's with --data "
             f"(${DATA_VARIABLE})"
         )
-    return find_change_logs(PosixDisk(), [str(path.expanduser().absolute()) for path in paths or (data_dir,)])
+    found = find_change_logs(PosixDisk(), [str(path.expanduser().absolute()) for path in paths or (data_dir,)])
+    return tuple(dict.fromkeys(os.path.realpath(file) for file in found.files)), found.missing
 
 
 # --- What is shown ---------------------------------------------------------------------------------------------
@@ -132,10 +135,7 @@ def _show(summary: HistorySummary, page: Path | None) -> None:
     from strandline.spark_connector.pipelines.pictures import duration_text, time_text
 
     totals = summary.totals
-    click.echo(
-        f"{time_text(summary.since_ms)} to {time_text(summary.until_ms)} UTC, "
-        f"{summary.lines:,} lines of {counted(summary.files, 'file')}"
-    )
+    click.echo(f"{time_text(summary.since_ms)} to {time_text(summary.until_ms)} UTC, {summary.sources}")
     _show_terms(summary)
     _show_brokers(summary)
     _show_outages(summary)

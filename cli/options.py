@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Callable, Iterable
@@ -151,6 +152,22 @@ def consumer_of(ctx: click.Context, bootstrap: str | None, settings: Iterable[st
     session = session_of(ctx)
     limits = {"default_api_timeout_ms": timeout_ms, **client_settings(settings)}
     return session.consumer(bootstrap_of(session, bootstrap), **limits)
+
+
+LOOK_TIMEOUT_MS = 10_000
+"""How long a person should wait for an answer, or for the reason why there is none."""
+
+
+def ask_cluster(ctx: click.Context, servers: str, settings: Iterable[str]) -> None:
+    """Before a long start: whether anybody answers there. NoBrokerReachable, RequestTimedOut after some seconds.
+    settings: `-X` of any client; what not every client has is passed over."""
+    from strandline.client.settings import ClientSettings
+
+    common = {each.name for each in dataclasses.fields(ClientSettings)}
+    given = {key.replace(".", "_").replace("-", "_"): value for key, value in client_settings(settings).items()}
+    limits = {"default_api_timeout_ms": LOOK_TIMEOUT_MS, **{key: given[key] for key in given if key in common}}
+    with session_of(ctx).admin(servers, **limits) as admin:
+        admin.describe_cluster()
 
 
 def partitions_of(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.java import cache_folder, spark_environment
+from strandline.cli.java import cache_folder, spark_environment, wrapped_java_home
 from strandline.runtime.processes.interrupts import in_another_thread
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def spark_of_command(name: str, settings: dict[str, str] | None = None) -> Itera
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise click.ClickException(f"{error}; in the checkout: pip install '.[spark]'") from None
-    os.environ.update({**spark_environment(), "SPARK_LOCAL_IP": "127.0.0.1"})
+    os.environ.update({**spark_environment(), "JAVA_HOME": str(wrapped_java_home()), "SPARK_LOCAL_IP": "127.0.0.1"})
     builder = SparkSession.builder.master("local[*]").appName(f"strandline {name}")
     for key, value in {**_SETTINGS, **_logging(), **(settings or {})}.items():
         builder = builder.config(key, value)

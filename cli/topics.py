@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import click
 
 from strandline.cli.options import (
+    LOOK_TIMEOUT_MS,
     admin_of,
     bootstrap_option,
     key_value,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from strandline.protocol.errors import ErrorCode
 
 ACTIONS = ("create", "alter", "list", "describe", "delete")
-LOOK_TIMEOUT_MS = 10_000
 CHANGE_TIMEOUT_MS = 30_000
 """How long a person should wait for an answer, or for the reason why there is none."""
 Partitions: TypeAlias = "list[tuple[int, PartitionView]]"

@@ -222,7 +222,17 @@ class TrioAdmin(Service, GroupAdministration, ReplicaReading):
     ) -> list[DescribeConfigsResourceResult]:
         """Each key of a topic, of a broker (by its id), or what is set for all brokers (BROKER, ""): its value, and all
         places where one stands. UnknownTopic or another AnsweredError."""
-        return await describe_configs(kind, name, self._asker(kind, name, timeout_ms))
+        found = (await describe_configs(kind, [name], (), self._asker(kind, name, timeout_ms)))[name]
+        if isinstance(found, ClientError):
+            raise found
+        return found
+
+    async def describe_topic_configs(
+        self, names: Iterable[str], keys: Sequence[str] = (), *, timeout_ms: float | None = None
+    ) -> dict[str, list[DescribeConfigsResourceResult] | ClientError]:
+        """Of many topics at once: of each its keys, all or these, or why there are none (UnknownTopic)."""
+        ask = self._asker(ConfigResource.TOPIC, "", timeout_ms)
+        return await describe_configs(ConfigResource.TOPIC, names, keys, ask)
 
     async def alter_configs(
         self,

@@ -1,10 +1,11 @@
-"""What the admin client does with configurations: they are described and altered, of one topic or broker at a time."""
+"""What the admin client does with configurations: they are described, of many topics at once, and altered."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from strandline.client.errors import BrokerMisbehaved, error_for
+from strandline.client.errors import BrokerMisbehaved, ClientError, error_for
+from strandline.client.request_bounds import in_parts
 from strandline.protocol.messages import (
     ConfigOperation,
     ConfigResource,
@@ -23,16 +24,32 @@ from strandline.protocol.messages import (
 Ask = Callable[[Request, type[Message]], Awaitable[Message]]
 
 
-async def describe_configs(kind: ConfigResource, name: str, ask: Ask) -> list[DescribeConfigsResourceResult]:
-    """AnsweredError."""
-    request = DescribeConfigsRequest([DescribeConfigsResource(kind, name)], True, True)
-    answer = await ask(request, DescribeConfigsResponse)
-    if not isinstance(answer, DescribeConfigsResponse) or len(answer.results) != 1:
-        raise BrokerMisbehaved("describing configurations: the answer is incomplete")
-    [result] = answer.results
-    if result.error_code:
-        raise error_for(result.error_code, _what("describing", kind, name), detail=result.error_message)
-    return result.configs
+MAX_DESCRIBED = 500
+"""Topics or brokers in one request; brokers take a thousand."""
+
+Described = list[DescribeConfigsResourceResult]
+
+
+async def describe_configs(
+    kind: ConfigResource, names: Iterable[str], keys: Sequence[str], ask: Ask
+) -> dict[str, Described | ClientError]:
+    """Of each its keys, all or these, or why it has none. AnsweredError: the request as a whole is refused."""
+    found: dict[str, Described | ClientError] = {}
+    for part in in_parts(names, MAX_DESCRIBED):
+        resources = [DescribeConfigsResource(kind, name, list(keys)) for name in part]
+        answer = await ask(DescribeConfigsRequest(resources, True, True), DescribeConfigsResponse)
+        for result in answer.results if isinstance(answer, DescribeConfigsResponse) else ():
+            name = result.resource_name
+            if not result.error_code:
+                found[name] = result.configs
+                continue
+            error = error_for(result.error_code, _what("describing", kind, name), detail=result.error_message)
+            if name not in part:
+                raise error
+            found[name] = error
+        if not found.keys() >= set(part):
+            raise BrokerMisbehaved("describing configurations: the answer is incomplete")
+    return found
 
 
 async def alter_configs(

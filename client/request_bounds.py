@@ -25,10 +25,10 @@ ALL_ASKED = TopicPartition(NO_TOPIC, NO_PARTITION)
 """What an answer names that refuses everything that was asked."""
 
 
-def in_parts(items: Iterable[T]) -> Iterator[list[T]]:
-    """The items in lists of at most `MAX_ASKED`; none for no items."""
+def in_parts(items: Iterable[T], most: int = MAX_ASKED) -> Iterator[list[T]]:
+    """The items in lists of at most so many; none for no items."""
     rest = iter(items)
-    while part := list(islice(rest, MAX_ASKED)):
+    while part := list(islice(rest, most)):
         yield part
 
 

@@ -304,6 +304,12 @@ class Admin(Front[TrioAdmin]):
         """See `TrioAdmin.describe_configs`."""
         return self._ask(self._client.describe_configs, kind, name, timeout_ms=timeout_ms)
 
+    def describe_topic_configs(
+        self, names: Iterable[str], keys: Sequence[str] = (), *, timeout_ms: float | None = None
+    ) -> dict[str, list[DescribeConfigsResourceResult] | ClientError]:
+        """See `TrioAdmin.describe_topic_configs`."""
+        return self._ask(self._client.describe_topic_configs, list(names), keys, timeout_ms=timeout_ms)
+
     def alter_configs(
         self,
         kind: ConfigResource,

@@ -40,13 +40,15 @@ MAX_FINDINGS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """[start, end) of a replica; `count` batches in a row (compacted: records). `text` explains the first of them."""
+    """[start, end) of a replica; `count` batches in a row (compacted: records). `text` explains the first of them.
+    is_confirmed: two looks, one after the other, found it."""
 
     kind: str
     start: int
     end: int
     count: int
     text: str
+    is_confirmed: bool = False
 
 
 @dataclass(slots=True)

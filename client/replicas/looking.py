@@ -5,7 +5,7 @@
         results = look(reader, work)
 
 A look sees a cluster that goes on: leaders move, brokers start and stop. So what it finds is to be found by another
-one, made from a new plan, before anybody is told (`are_confirmed`).
+one, made from a new plan, before anybody is told (`unconfirmed`).
 """
 
 from __future__ import annotations
@@ -222,9 +222,9 @@ def look(read: Read, work: Work) -> dict[int, Compared]:
     return compare(opened(), work.start, work.end)
 
 
-def are_confirmed(found: Iterable[Finding], before: Iterable[Finding]) -> bool:
-    """Whether an earlier look at the same replica found all of this, too: something at the same offsets, that it is
-    ahead, that it cannot be read."""
+def unconfirmed(found: Iterable[Finding], before: Iterable[Finding]) -> Iterator[Finding]:
+    """What an earlier look at the same replica did not find: nothing at the same offsets, not that it is ahead, not
+    that it cannot be read."""
     before = list(before)
     kinds = {each.kind for each in before}
     spans = sorted((each.start, each.end) for each in before if each.kind in _AT_OFFSETS)
@@ -232,13 +232,12 @@ def are_confirmed(found: Iterable[Finding], before: Iterable[Finding]) -> bool:
     for finding in sorted(found, key=lambda each: each.end):
         if finding.kind not in _AT_OFFSETS:
             if finding.kind not in kinds:
-                return False
+                yield finding
             continue
         while place < len(spans) and spans[place][0] < finding.end:
             reached, place = max(reached, spans[place][1]), place + 1
         if reached <= finding.start:
-            return False
-    return True
+            yield finding
 
 
 _AT_OFFSETS = (DAMAGED, MISSING, DIFFERENT)

@@ -33,7 +33,8 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
-    """All partitions of the topics whose whole name matches, internal topics left out."""
+    """All partitions of the topics in whose names the pattern is found, as by Spark's Kafka source; internal topics are
+    left out."""
 
     pattern: re.Pattern[str]
 

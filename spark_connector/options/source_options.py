@@ -90,7 +90,7 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
         if not value:
             raise InvalidOption(
                 "Pattern to subscribe is empty as specified value for option 'subscribePattern'; give a regular "
-                "expression for whole names, such as 'clicks-.*'"
+                "expression that is looked for in names, such as '^clicks-'"
             )
         try:
             return SubscribePattern(re.compile(value))

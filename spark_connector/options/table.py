@@ -94,8 +94,10 @@ OPTIONS = (
         "regular expression",
         "",
         Use.SOURCE,
-        "The topics whose whole name matches; internal ones are left out.",
-        "Python's regular expressions, not Java's: the source runs in Python.",
+        "The topics in whose names the pattern is found, at any place: `^clicks-.*$` for whole names. Internal "
+        "ones are left out.",
+        "Python's regular expressions, not Java's: the source runs in Python. The JVM connector, too, looks for the "
+        "pattern in names, but with `spark.sql.streaming.kafka.useDeprecatedOffsetFetching` it means whole names.",
     ),
     Option("assign", "JSON", "", Use.SOURCE, 'Exactly these partitions: `{"clicks":[0,1]}`.'),
     # --- From where to where ---

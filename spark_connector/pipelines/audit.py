@@ -6,7 +6,7 @@
 The comparison is `client.replicas`, whose modules say what counts as a difference and what is not proven (compacted
 partitions); here it is spread over Spark's tasks. The brokers' logs are read as they are: nothing is changed, nobody is
 locked out, and what is written, deleted or moved meanwhile is no difference. Whatever one look finds a second one, made
-from a new plan, must find, too.
+from a new plan, must find, too; what is found anew by every look is told in the end as not confirmed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 from strandline.client.errors import UnknownTopic as DeletedTopic
 from strandline.client.metadata import PartitionView, TopicView
 from strandline.client.replicas.comparison import DIFFERENCES, OFFLINE, UNREAD, Compared, Finding
-from strandline.client.replicas.looking import Known, Work, are_confirmed, plan
+from strandline.client.replicas.looking import Known, Work, plan, unconfirmed
 from strandline.client.replicas.reading import Replica
-from strandline.protocol.messages import ConfigResource
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import UnknownTopic
 from strandline.spark_connector.pipelines.audit_task import run_on_spark
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 
 MAX_LOOKS = 5
 """So often at what keeps changing; a difference that stays is found twice."""
+
+CLEANUP_POLICY = "cleanup.policy"
 
 EQUAL, BEHIND, DIFFERS = "equal", "behind", "different"
 STATES = (EQUAL, BEHIND, OFFLINE, UNREAD, DIFFERS)
@@ -95,6 +96,8 @@ class AuditSummary:
     records: int
     size_bytes: int
     looks: int
+    internal_left_out: tuple[str, ...]
+    """Topics of the brokers' own that were not asked for."""
     partitions: tuple[AuditedPartition, ...]
 
 
@@ -128,19 +131,20 @@ def audited(
 ) -> AuditSummary:
     """`audit`, wherever the pieces are compared: that is what `run` does."""
     on_step("looking at the cluster")
-    state = Audit(admin, chosen_topics(admin, options), options, warn)
+    topics, left_out = chosen_topics(admin, options)
+    state = Audit(admin, topics, options, warn)
     while works := state.next_look():
         replicas = len({(work.partition, broker) for work in works for broker in work.brokers})
         on_step(f"comparing {replicas:,} replicas" if state.looks == 1 else "looking again")
         state.take(run(works))
-    return state.summary()
+    return state.summary(left_out)
 
 
 # --- Which topics ----------------------------------------------------------------------------------------------
 
 
-def chosen_topics(admin: Admin, options: AuditOptions) -> dict[str, TopicView]:
-    """Those that the options name. UnknownTopic."""
+def chosen_topics(admin: Admin, options: AuditOptions) -> tuple[dict[str, TopicView], tuple[str, ...]]:
+    """Those that the options name, and the internal ones that they would name, too. UnknownTopic."""
     known = admin.describe_topics()
     for name, numbers in options.topics.items():
         if name not in known:
@@ -151,22 +155,20 @@ def chosen_topics(admin: Admin, options: AuditOptions) -> dict[str, TopicView]:
                     f"Topic {name!r} has no partition {number}, but {len(known[name].partitions)}, counted from 0"
                 )
     if options.topics:
-        return {name: known[name] for name in options.topics}
-    chosen = {
-        name: topic
-        for name, topic in known.items()
-        if (options.pattern is None or re.fullmatch(options.pattern, name))
-        and (options.include_internal or not topic.is_internal)
+        return {name: known[name] for name in options.topics}, ()
+    meant = {
+        name: topic for name, topic in known.items() if options.pattern is None or re.fullmatch(options.pattern, name)
     }
+    left_out = [name for name, topic in meant.items() if topic.is_internal and not options.include_internal]
+    chosen = {name: topic for name, topic in meant.items() if name not in left_out}
     if not chosen and options.pattern is not None:
-        raise UnknownTopic(f"No topic's name matches {options.pattern!r}; 'strandline topics --list' shows them")
-    return chosen
-
-
-def _is_compacted(admin: Admin, topic: str) -> bool:
-    """The client's UnknownTopic."""
-    configured = admin.describe_configs(ConfigResource.TOPIC, topic)
-    return any(each.name == "cleanup.policy" and "compact" in (each.value or "") for each in configured)
+        advice = (
+            f"{left_out[0]!r} is internal, and such topics have to be asked for ('--internal')"
+            if left_out
+            else "'strandline topics --list' shows them"
+        )
+        raise UnknownTopic(f"No topic's name matches {options.pattern!r}; {advice}")
+    return chosen, tuple(sorted(left_out))
 
 
 # --- Looking, until what is found is sure ----------------------------------------------------------------------
@@ -189,17 +191,18 @@ class Audit:
         self._known: Known = {}
         self._pieces: dict[Piece, tuple[Work, dict[int, Compared]]] = {}
         self._before: dict[Replica, list[Finding]] = {}
-        for name in topics:
-            try:
-                if _is_compacted(admin, name):
-                    self._compacted.add(name)
-            except DeletedTopic:
+        for name, configured in admin.describe_topic_configs(topics, [CLEANUP_POLICY]).items():
+            if isinstance(configured, DeletedTopic):
                 self._leave_out(name)
+            elif isinstance(configured, Exception):
+                raise configured
+            elif any("compact" in (each.value or "") for each in configured):
+                self._compacted.add(name)
 
     def next_look(self) -> list[Work]:
         """What has to be compared now; nothing once all is sure."""
         found = self._found()
-        is_sure = all(are_confirmed(found[replica], self._before.get(replica, ())) for replica in found)
+        is_sure = not any(self._doubtful(replica, found[replica]) for replica in found)
         if self.looks and (is_sure or self.looks == MAX_LOOKS):
             return []
         self._before = found
@@ -275,9 +278,13 @@ class Audit:
                     found.setdefault(Replica(partition, broker), []).extend(result.findings)
         return found
 
+    def _doubtful(self, replica: Replica, found: Iterable[Finding]) -> set[Finding]:
+        """What the look before did not find."""
+        return set(unconfirmed(found, self._before.get(replica, ())))
+
     # --- What came of it ---
 
-    def summary(self) -> AuditSummary:
+    def summary(self, internal_left_out: tuple[str, ...]) -> AuditSummary:
         pieces: dict[TopicPartition, list[Mapping[int, Compared]]] = {}
         for (partition, _), (_, compared) in sorted(self._pieces.items()):
             pieces.setdefault(partition, []).append(compared)
@@ -298,6 +305,7 @@ class Audit:
             records=sum(each.records for each in replicas),
             size_bytes=sum(each.size_bytes for each in replicas),
             looks=self.looks,
+            internal_left_out=internal_left_out,
             partitions=tuple(partitions),
         )
 
@@ -313,7 +321,9 @@ class Audit:
         replicas = []
         for broker in view.replicas:
             compared = [piece[broker] for piece in pieces if broker in piece]
-            findings = joined(found.get(Replica(partition, broker), ()))
+            of_replica = found.get(replica := Replica(partition, broker), [])
+            doubtful = self._doubtful(replica, of_replica)
+            findings = joined(replace(each, is_confirmed=each not in doubtful) for each in of_replica)
             start, end = bounds[broker]
             lag = max(0, committed - end) if any(each.is_behind for each in compared) else 0
             replicas.append(
@@ -340,13 +350,19 @@ def joined(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """In order, where the pieces of a partition do not show any more: what both of two neighbours saw is there once."""
     result: list[Finding] = []
     for finding in sorted(findings, key=lambda each: (each.start, each.end)):
-        last = next((each for each in reversed(result) if each.kind == finding.kind), None)
+        told = finding.kind, finding.is_confirmed
+        last = next((each for each in reversed(result) if (each.kind, each.is_confirmed) == told), None)
         if last is None or finding.start > last.end or (finding.start == last.end and finding.text != last.text):
             result.append(finding)
         elif finding.end > last.end:
             both = replace(last, end=finding.end, count=last.count + finding.count)
             result[result.index(last)] = both
     return tuple(result)
+
+
+def why(finding: Finding) -> str:
+    """Its text, and whether that is sure."""
+    return finding.text + ("" if finding.is_confirmed else " (not confirmed: the look before did not find it)")
 
 
 def _bounds(compared: list[Compared]) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from strandline.spark_connector.pipelines.audit import (
     AuditedPartition,
     AuditedReplica,
     AuditSummary,
+    why,
 )
 from strandline.spark_connector.pipelines.pictures import (
     Span,
@@ -47,6 +48,9 @@ MOST_FINDINGS_LISTED = 2000
 def audit_page(summary: AuditSummary, *, cluster: str) -> str:
     """cluster: how the audited cluster is called."""
     states = summary.replicas_by_state
+    per = "A row per partition, or per topic; a column per broker."
+    if summary.internal_left_out:
+        per += f" Left out, being internal: {', '.join(summary.internal_left_out)}."
     wrong = [each for each in summary.partitions if each.state != EQUAL]
     wrong.sort(key=lambda each: STATES.index(each.state), reverse=True)  # where not all can be shown, the worst are
     sections = [
@@ -61,7 +65,7 @@ def audit_page(summary: AuditSummary, *, cluster: str) -> str:
                 ("bytes compared", size_text(summary.size_bytes)),
             ]
         ),
-        section("Replicas", _grid(summary.partitions), note="A row per partition, or per topic; a column per broker."),
+        section("Replicas", _grid(summary.partitions), note=per),
     ]
     if wrong:
         shown = wrong[:MOST_PARTITIONS_DRAWN]
@@ -129,7 +133,7 @@ def _spans(replica: AuditedReplica, committed: int) -> Iterator[Span]:
             replica.end, committed, "not reached", f"{replica.lag} offsets that it does not know to be committed"
         )
     for finding in replica.findings[:MOST_FINDINGS_DRAWN]:
-        title = f"{finding.kind} [{finding.start}, {finding.end}): {finding.text}"
+        title = f"{finding.kind} [{finding.start}, {finding.end}): {why(finding)}"
         end = finding.end if finding.end > finding.start else max(committed, finding.start + 1)
         yield Span(finding.start, end, finding.kind, title)
 
@@ -145,7 +149,7 @@ def _findings(partitions: Iterable[AuditedPartition]) -> Iterator[list[str]]:
                     str(finding.start),
                     str(finding.end),
                     str(finding.count),
-                    finding.text,
+                    why(finding),
                 ]
 
 

@@ -1,19 +1,20 @@
 """What happened to partitions, brokers and controllers: told by Spark from the change logs of all brokers.
 
-    found = find_change_logs(PosixDisk(), ["/data/strandline"])
-    summary = history(spark, HistoryOptions(found.files))
-    with told_histories(spark, HistoryOptions(found.files)) as told:
+    disk = PosixDisk()
+    found = find_change_logs(disk, ["/data/strandline"])
+    summary = history(spark, HistoryOptions(found.files), disk)
+    with told_histories(spark, HistoryOptions(found.files), disk) as told:
         told.df.where("unavailable_ms > 0").show()
 
-Tasks read the lines of some files each; what says who lived and who was controller is small and comes to the driver,
-what says something of a partition goes to the task that tells its history (`history_rows`). The rules, and what an
-outage is, stand in `protocol/history`.
+Tasks read the lines of some files each (`history_files`); what says who lived and who was controller is small and comes
+to the driver, what says something of a partition goes to the task that tells its history (`history_rows`). The rules,
+and what an outage is, stand in `protocol/history`.
 """
 
 from __future__ import annotations
 
-import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from strandline.protocol.history.figures import Range
 from strandline.protocol.history.lines import OF_PARTITIONS, Event
 from strandline.protocol.history.lives import NEVER_MS, Lives, Run, lives
+from strandline.runtime.disk import Disk
 from strandline.spark_connector.errors import InvalidOption, NoChangeLogs
 from strandline.spark_connector.pipelines.history_summary import (
     Absence,
@@ -34,13 +36,10 @@ from strandline.spark_connector.pipelines.history_summary import (
     Totals,
 )
 from strandline.spark_connector.pipelines.pictures import time_text
-from strandline.spark_connector.pipelines.settings import session_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LINES_PER_BATCH = 1000
-"""A line may tell of a thousand partitions, in 50 KB: what a worker holds stays below 100 MB."""
 SHOWN = 100
 MOST_SHOWN_INTERVALS = 300
 """Of one partition, the newest: a million changes of one partition are no picture any more."""
@@ -49,8 +48,9 @@ _NOTABLE_SKEW_MS = 1000
 
 @dataclass(frozen=True, slots=True)
 class HistoryOptions:
-    """files: change logs, by absolute paths (`find_change_logs`). since_ms, until_ms: what of the history is told;
-    lines from before it are read, since they say how things stood then. topics: a pattern for the whole name."""
+    """files: change logs, by absolute paths (`find_change_logs`), no symbolic links. since_ms, until_ms: what of
+    the history is told; lines from before it are read, since they say how things stood then. topics: a pattern for the
+    whole name."""
 
     files: Sequence[str]
     since_ms: int | None = None
@@ -61,28 +61,38 @@ class HistoryOptions:
     """Partitions and outages in the summary, the worst first."""
 
 
+class Logs(NamedTuple):
+    """What is not of partitions. unreadable: file → lines that nobody can read; too_long: such that were skipped; cut:
+    files that were read as far as they go."""
+
+    events: list[Event]
+    runs: list[Run]
+    unreadable: Counter[str]
+    too_long: Counter[str]
+    cut: set[str]
+
+
 class Histories(NamedTuple):
-    """df: a row per partition and topic id (`history_rows.HISTORIES`), persisted. lives: of brokers and controllers.
-    unreadable: file → lines that nobody can read."""
+    """df: a row per partition and topic id (`history_rows.HISTORIES`), persisted. lives: of brokers and controllers."""
 
     df: DataFrame
     lives: Lives
     span: Range
-    runs: tuple[Run, ...]
-    unreadable: dict[str, int]
+    logs: Logs
     files: int
 
 
 def history(
     spark: SparkSession,
     options: HistoryOptions,
+    disk: Disk,
     *,
     on_step: Callable[[str], None] = lambda step: None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> HistorySummary:
     """The whole story in short; `on_step` is told what is done now, `warn` what cannot be told. NoChangeLogs,
-    InvalidOption."""
-    with told_histories(spark, options, on_step=on_step) as told:
+    InvalidOption, OSError. disk: where tasks read the files, too."""
+    with told_histories(spark, options, disk, on_step=on_step) as told:
         on_step("adding up")
         summary = _summary(told, options)
     for text in _doubts(summary, told, options):
@@ -92,43 +102,42 @@ def history(
 
 @contextmanager
 def told_histories(
-    spark: SparkSession, options: HistoryOptions, *, on_step: Callable[[str], None] = lambda step: None
+    spark: SparkSession, options: HistoryOptions, disk: Disk, *, on_step: Callable[[str], None] = lambda step: None
 ) -> Iterator[Histories]:
     """The history of every partition, as a data frame that lasts as long as the context. NoChangeLogs,
-    InvalidOption."""
+    InvalidOption, OSError."""
     from strandline.spark_connector.pipelines import history_rows as rows
+    from strandline.spark_connector.pipelines.history_files import ReadTask, pieces
 
-    wanted = rows.Wanted(options.topics, options.partitions)
     check_options(options)
-    with session_settings(spark, {"spark.sql.execution.arrow.maxRecordsPerBatch": str(LINES_PER_BATCH)}):
-        on_step(f"reading {len(options.files)} files")
-        lines = spark.read.text([f"file://{file}" for file in options.files]).selectExpr(
-            "cast(value as binary) as value", "_metadata.file_path as file_path"
-        )
-        events = lines.mapInArrow(partial(rows.read_lines, wanted=wanted), _spark_schema(rows.EVENTS)).persist()
-        df = None
-        try:
-            found, runs, unreadable = _of_brokers(events)
-            if not runs:
-                raise NoChangeLogs(
-                    f"Of the {sum(unreadable.values()):,} lines in {len(options.files)} files none is one of a change "
-                    "log; name the folders of brokers (log.folder), or state-change.log and controller.log"
-                )
-            of_brokers = lives(found, runs)
-            span = span_of(options, runs)
-            on_step("telling histories")
-            of_partitions = events.where(events.kind.isin(sorted(OF_PARTITIONS)))
-            df = (
-                of_partitions.repartition("topic", "partition")
-                .sortWithinPartitions("topic", "partition")
-                .mapInArrow(partial(rows.tell, lives=of_brokers, span=span), _spark_schema(rows.HISTORIES))
-                .persist()
+    on_step(f"reading {len(options.files)} files")
+    parts = pieces(disk, options.files)
+    task = ReadTask(disk, parts, rows.Wanted(options.topics, options.partitions))
+    numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
+    events = numbers.mapInArrow(task, _spark_schema(rows.EVENTS)).persist()
+    df = None
+    try:
+        logs = _of_brokers(events)
+        if not logs.runs:
+            raise NoChangeLogs(
+                f"Of the {logs.unreadable.total():,} lines in {len(options.files)} files none is one of a change log; "
+                "name the folders of brokers (log.folder), or state-change.log and controller.log"
             )
-            yield Histories(df, of_brokers, span, tuple(runs), unreadable, len(options.files))
-        finally:
-            if df is not None:
-                df.unpersist()
-            events.unpersist()
+        of_brokers = lives(logs.events, logs.runs)
+        span = span_of(options, logs.runs)
+        on_step("telling histories")
+        of_partitions = events.where(events.kind.isin(sorted(OF_PARTITIONS)))
+        df = (
+            of_partitions.repartition("topic", "partition")
+            .sortWithinPartitions("topic", "partition")
+            .mapInArrow(partial(rows.tell, lives=of_brokers, span=span), _spark_schema(rows.HISTORIES))
+            .persist()
+        )
+        yield Histories(df, of_brokers, span, logs, len(options.files))
+    finally:
+        if df is not None:
+            df.unpersist()
+        events.unpersist()
 
 
 def check_options(options: HistoryOptions) -> None:
@@ -138,15 +147,9 @@ def check_options(options: HistoryOptions) -> None:
             "There is no change log to read; name the folders of brokers (log.folder), or state-change.log and "
             "controller.log"
         )
-    odd = next((file for file in options.files if not file.startswith("/") or re.search(r"[*?{}\[\]\\]", file)), None)
+    odd = next((file for file in options.files if not file.startswith("/")), None)
     if odd is not None:
-        raise InvalidOption(
-            f"The change log {odd!r} must be an absolute path of a local or mounted file system, without any of "
-            "* ? { } [ ] \\"
-        )
-    hidden = next((file for file in options.files if os.path.basename(file).startswith(("_", "."))), None)
-    if hidden is not None:
-        raise InvalidOption(f"Spark passes over {hidden!r}, since its name begins with _ or a dot; rename the file")
+        raise InvalidOption(f"The change log {odd!r} must be an absolute path of a local or mounted file system")
     try:
         re.compile(options.topics)
     except re.error as error:
@@ -169,21 +172,23 @@ def span_of(options: HistoryOptions, runs: Sequence[Run]) -> Range:
     return Range(since_ms, until_ms, last_ms)
 
 
-def _of_brokers(events: DataFrame) -> tuple[list[Event], list[Run], dict[str, int]]:
-    """What is not of partitions: a few rows for each life, term and topic, and two for a thousand lines."""
-    from strandline.spark_connector.pipelines.history_rows import RUN, UNREADABLE, event_of
+def _of_brokers(events: DataFrame) -> Logs:
+    """A few rows for each life, term and topic, and two for a thousand lines."""
+    from strandline.spark_connector.pipelines.history_rows import CUT, RUN, TOO_LONG, UNREADABLE, event_of
 
-    found: list[Event] = []
-    runs: list[Run] = []
-    unreadable: dict[str, int] = {}
+    logs = Logs([], [], Counter(), Counter(), set())
     for row in events.where(~events.kind.isin(sorted(OF_PARTITIONS))).collect():
         if row.kind == RUN:
-            runs.append(Run(row.broker_id, row.time_ms, row.last_ms, row.lines))
+            logs.runs.append(Run(row.broker_id, row.time_ms, row.last_ms, row.lines))
         elif row.kind == UNREADABLE:
-            unreadable[row.file] = unreadable.get(row.file, 0) + row.lines
+            logs.unreadable[row.file] += row.lines
+        elif row.kind == TOO_LONG:
+            logs.too_long[row.file] += row.lines
+        elif row.kind == CUT:
+            logs.cut.add(row.file)
         else:
-            found.append(event_of(row))
-    return found, runs, unreadable
+            logs.events.append(event_of(row))
+    return logs
 
 
 def _spark_schema(schema: Any) -> Any:
@@ -212,8 +217,10 @@ def _summary(told: Histories, options: HistoryOptions) -> HistorySummary:
         since_ms=span.since_ms,
         until_ms=min(span.until_ms, span.last_ms),
         files=told.files,
-        lines=sum(run.lines for run in told.runs),
-        unreadable_lines=sum(told.unreadable.values()),
+        lines=sum(run.lines for run in told.logs.runs),
+        unreadable_lines=told.logs.unreadable.total(),
+        lines_too_long=told.logs.too_long.total(),
+        cut_files=tuple(sorted(told.logs.cut)),
         totals=Totals(**totals.asDict()),
         controllers=_controllers(told),
         brokers=_brokers(told),
@@ -237,7 +244,7 @@ def _brokers(told: Histories) -> tuple[BrokerSummary, ...]:
     names = ("led_ms", "elections", "left_isr", "joined_isr")
     figures = {row.broker_id: row for row in each.agg(*(sql.sum(name).alias(name) for name in names)).collect()}
     lines: dict[int, int] = {}
-    for run in told.runs:
+    for run in told.logs.runs:
         lines[run.broker_id] = lines.get(run.broker_id, 0) + run.lines
     found, span = told.lives, told.span
     known = sorted({*figures, *lines, *found.downtimes, *(reign.broker_id for reign in found.reigns)})
@@ -295,11 +302,16 @@ def _newest(column: str) -> Any:
 def _doubts(summary: HistorySummary, told: Histories, options: HistoryOptions) -> Iterator[str]:
     """What the reader of a summary has to know of the logs."""
     if summary.unreadable_lines:
-        worst = max(told.unreadable, key=lambda file: told.unreadable[file])
+        [(worst, lines)] = told.logs.unreadable.most_common(1)
         yield (
             f"{summary.unreadable_lines:,} lines are cut, garbled or of an earlier version and were passed over, "
-            f"{told.unreadable[worst]:,} of them in {worst}"
+            f"{lines:,} of them in {worst}"
         )
+    if summary.lines_too_long:
+        [(worst, lines)] = told.logs.too_long.most_common(1)
+        yield f"{summary.lines_too_long:,} lines are too long and were skipped, {lines:,} of them in {worst}"
+    for file in summary.cut_files:
+        yield f"{file} is cut or damaged and was read as far as it goes"
     without = [broker.broker_id for broker in summary.brokers if not broker.lines]
     if without:
         yield (

@@ -58,10 +58,7 @@ def history_page(summary: HistorySummary) -> str:
         section("Brokers", _brokers(summary)),
         section("Partitions", _partitions(shown)),
     ]
-    subtitle = (
-        f"{time_text(summary.since_ms)} to {time_text(summary.until_ms)} UTC; told by {summary.lines:,} lines of "
-        f"{summary.files} files"
-    )
+    subtitle = f"{time_text(summary.since_ms)} to {time_text(summary.until_ms)} UTC; told by {summary.sources}"
     return page("History of the cluster", sections, subtitle=subtitle)
 
 

@@ -1,9 +1,10 @@
 """Lines of change logs as Arrow batches, and these as histories: what the tasks of `history` do. Pure.
 
-    lines (value, file_path) ─ read_lines ─> EVENTS ─ sorted by topic and partition ─ tell ─> HISTORIES
+    lines of a file ─ read_lines ─> EVENTS ─ sorted by topic and partition ─ tell ─> HISTORIES
 
 Rows of EVENTS are the events of `protocol/history`, and beside them, per batch, the runs of lines that each broker
-wrote (kind `run`: `time_ms` to `last_ms`, so many `lines`) and how many lines nobody can read (kind `unreadable`).
+wrote (kind `run`: `time_ms` to `last_ms`, so many `lines`) and how many lines nobody can read (kind `unreadable`). Of a
+file: how many lines were too long to be read (`too long`), and that it is `cut` (`history_files`).
 """
 
 from __future__ import annotations
@@ -12,16 +13,15 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
 from strandline.protocol.history.figures import BrokerFigures, Range, broker_figures, figures, in_range
 from strandline.protocol.history.lines import OF_PARTITIONS, Event, Kind, UnreadableLine, read_line
-from strandline.protocol.history.lives import Lives, Run, Runs
+from strandline.protocol.history.lives import Lives, Runs
 from strandline.protocol.history.timeline import PartitionHistory, histories
 
-RUN, UNREADABLE = "run", "unreadable"
+RUN, UNREADABLE, TOO_LONG, CUT = "run", "unreadable", "too long", "cut"
 HISTORIES_PER_BATCH = 200
 MOST_INTERVALS_PER_BATCH = 20_000
 
@@ -130,38 +130,36 @@ class Wanted(NamedTuple):
 # --- Lines to events -------------------------------------------------------------------------------------------
 
 
-def read_lines(batches: Iterable[pa.RecordBatch], wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    """One batch of EVENTS for each batch of lines."""
-    for batch in batches:
+def read_lines(file: str, batches: Iterable[Iterable[bytes]], wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    """One batch of EVENTS for each batch of lines of this file."""
+    for lines in batches:
         rows: list[tuple[Any, ...]] = []
-        runs: dict[str, Runs] = {}
-        unreadable: dict[str, int] = {}
-        texts, files = batch.column("value").to_pylist(), batch.column("file_path").to_pylist()
-        for text, file in zip(texts, files, strict=True):
+        runs = Runs()
+        unreadable = 0
+        for text in lines:
             try:
                 line = read_line(text)
             except UnreadableLine:
-                unreadable[file] = unreadable.get(file, 0) + 1
+                unreadable += 1
                 continue
-            if file not in runs:
-                runs[file] = Runs()
-            runs[file].add(line)
+            runs.add(line)
             rows += [(*event, *_NOTHING_MORE) for event in line.events if wanted.has(event)]
-        for file, of_file in runs.items():
-            rows += [_run_row(run, file) for run in of_file.end()]
-        rows += [_more_row(UNREADABLE, lines=count, file=file) for file, count in unreadable.items()]
+        rows += [_more_row(RUN, run.first_ms, run.broker_id, run.last_ms, run.lines, file) for run in runs.end()]
+        if unreadable:
+            rows.append(_more_row(UNREADABLE, lines=unreadable, file=file))
         yield _batch(EVENTS, rows)
 
 
-def _run_row(run: Run, file: str) -> tuple[Any, ...]:
-    return _more_row(RUN, run.first_ms, run.broker_id, run.last_ms, run.lines, file)
+def noted(kind: str, file: str, lines: int = 0) -> pa.RecordBatch:
+    """What is to be said of a file, as EVENTS."""
+    return _batch(EVENTS, [_more_row(kind, lines=lines, file=file)])
 
 
 def _more_row(
     kind: str, time_ms: int = 0, broker_id: int = -1, last_ms: int = 0, lines: int = 0, file: str = ""
 ) -> tuple[Any, ...]:
     event = Event(Kind.TOLD, time_ms, broker_id)
-    return (kind, *event[1:], last_ms, lines, unquote(urlsplit(file).path))
+    return (kind, *event[1:], last_ms, lines, file)
 
 
 def _batch(schema: pa.Schema, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:

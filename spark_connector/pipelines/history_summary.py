@@ -141,16 +141,26 @@ class PartitionSummary:
 
 @dataclass(frozen=True, slots=True)
 class HistorySummary:
-    """[since_ms, until_ms): what is told of. lines: those that were understood. outages, partitions: the worst first,
-    no more than was asked for; `totals` has all."""
+    """[since_ms, until_ms): what is told of. lines: those that were understood; lines_too_long were skipped. cut_files
+    were read as far as they go. outages, partitions: the worst first, no more than was asked for; `totals` has all."""
 
     since_ms: int
     until_ms: int
     files: int
     lines: int
     unreadable_lines: int
+    lines_too_long: int
+    cut_files: tuple[str, ...]
     totals: Totals
     controllers: tuple[Controller, ...]
     brokers: tuple[BrokerSummary, ...]
     outages: tuple[PartitionOutage, ...]
     partitions: tuple[PartitionSummary, ...]
+
+    @property
+    def sources(self) -> str:
+        """`1,200 lines of 2 files (1 cut, 3 lines too long)`"""
+        missing = [f"{len(self.cut_files)} cut"] if self.cut_files else []
+        missing += [f"{self.lines_too_long:,} lines too long"] if self.lines_too_long else []
+        files = "1 file" if self.files == 1 else f"{self.files} files"
+        return f"{self.lines:,} lines of {files}" + (f" ({', '.join(missing)})" if missing else "")

@@ -142,7 +142,7 @@ def wanted_partitions(
     elif isinstance(subscription, Assign):
         topics = list(dict.fromkeys(partition.topic for partition in subscription.partitions))
     else:
-        topics = [topic for topic in cluster.topics() if subscription.pattern.fullmatch(topic)]
+        topics = [topic for topic in cluster.topics() if subscription.pattern.search(topic)]
     existing = []
     for topic in sorted(topics):
         numbers = cluster.partitions(topic)

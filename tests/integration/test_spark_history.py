@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 import time
 from collections.abc import Mapping
@@ -108,7 +109,7 @@ async def test_a_cluster_that_was_killed_and_changed_tells_it_all(
     found = find_change_logs(PosixDisk(), [str(cluster.data_dir)])
     assert len(found.files) == 6 and not found.missing
     warnings: list[str] = []
-    summary = await off_loop(history, spark, HistoryOptions(found.files), warn=warnings.append)
+    summary = await off_loop(history, spark, HistoryOptions(found.files), PosixDisk(), warn=warnings.append)
     assert not warnings and summary.totals.unknown_changes == 0 and summary.unreadable_lines == 0
     assert {(each.topic_id, each.partition) for each in summary.partitions} == {
         *((old_id, number) for number in range(3)),
@@ -143,7 +144,7 @@ async def test_a_cluster_that_was_killed_and_changed_tells_it_all(
     # --- what is asked for, what is missing, what is spoilt
     def run(*files: str, **options: Any) -> HistorySummary:
         warnings.clear()
-        return history(spark, HistoryOptions(files or found.files, **options), warn=warnings.append)
+        return history(spark, HistoryOptions(files or found.files, **options), PosixDisk(), warn=warnings.append)
 
     created_ms = of(summary, new_id, 1).intervals[0].from_ms
     part = await off_loop(run, since_ms=created_ms, topics="clicks|x", partitions=frozenset({1}))
@@ -167,11 +168,16 @@ async def test_a_cluster_that_was_killed_and_changed_tells_it_all(
     cut = await off_loop(run, *found.files, str(spoilt))
     assert cut.unreadable_lines == 2 and cut.partitions == summary.partitions
     assert any(f"of them in {spoilt}" in text for text in warnings)
+    packed = tmp_path / "a folder" / "state-change.log.7.gz"
+    packed.write_bytes(gzip.compress(Path(found.files[1]).read_bytes())[:-4])
+    half = await off_loop(run, *found.files, str(packed))
+    assert (half.cut_files, half.partitions) == ((str(packed),), summary.partitions)
+    assert any(f"{packed} is cut" in text for text in warnings)
     with pytest.raises(NoChangeLogs, match="none is one of a change log"):
         await off_loop(run, str(cluster.zookeeper.process.log_path))
 
     def leaders_of_zero() -> list[int]:
-        with told_histories(spark, HistoryOptions(found.files)) as told:
+        with told_histories(spark, HistoryOptions(found.files), PosixDisk()) as told:
             rows = told.df.where(f"topic_id = '{old_id}' and partition = 0").selectExpr("explode(services.leader) as l")
             return [row.l for row in rows.collect()]
 

@@ -10,8 +10,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from strandline.client import configurations
 from strandline.client.connection import Connection
-from strandline.client.errors import AnsweredError, ClientError
+from strandline.client.errors import AnsweredError, ClientError, UnknownTopic
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     AlterableConfig,
@@ -311,6 +312,19 @@ async def test_the_admin_client_asks_whoever_knows(autojump_clock: MockClock) ->
             await admin.describe_configs(ConfigResource.TOPIC, "absent")
         with pytest.raises(ClientError):
             await admin.describe_configs(ConfigResource.BROKER, "9", timeout_ms=500)
+
+
+async def test_the_admin_client_asks_for_many_topics_at_once(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(configurations, "MAX_DESCRIBED", 2)
+    async with cluster_with_topic() as (cluster, _, _), cluster.admin() as admin:
+        await admin.create_topic("u", configs={"cleanup.policy": "compact"})
+        found = await admin.describe_topic_configs(["t", "absent", "u"], ["cleanup.policy"])
+        assert isinstance(found.pop("absent"), UnknownTopic)
+        values = {name: [(each.name, each.value) for each in keys] for name, keys in found.items() if keys}
+        assert values == {"t": [("cleanup.policy", "delete")], "u": [("cleanup.policy", "compact")]}
+        assert await admin.describe_topic_configs([]) == {}
 
 
 async def test_a_resource_is_described_once_per_request(autojump_clock: MockClock) -> None:

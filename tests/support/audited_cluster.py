@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -37,6 +37,7 @@ class MemoryAdmin:
     topic_ids: dict[str, bytes] = field(default_factory=dict)
     before_plan: Callable[[int], None] = lambda time: None
     described: int = 0
+    asked_configs: int = 0
     waits: list[int] = field(default_factory=list)
 
     def describe_topics(self) -> dict[str, TopicView]:
@@ -63,11 +64,17 @@ class MemoryAdmin:
             refused_replicas={each.broker_id: why for each, why in self.refused.items() if each.partition == partition},
         )
 
-    def describe_configs(self, kind: object, name: str) -> list[SimpleNamespace]:
+    def describe_topic_configs(
+        self, names: Iterable[str], keys: Sequence[str]
+    ) -> dict[str, list[SimpleNamespace] | ClientError]:
+        assert keys == ["cleanup.policy"]
+        self.asked_configs += 1
+        return {name: self._configured(name) for name in names}
+
+    def _configured(self, name: str) -> list[SimpleNamespace] | ClientError:
         if name in self.unknown_configs:
-            raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"describing topic {name}")
-        policy = "compact" if name in self.compacted else "delete"
-        return [SimpleNamespace(name="segment.bytes", value="1"), SimpleNamespace(name="cleanup.policy", value=policy)]
+            return error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"describing topic {name}")
+        return [SimpleNamespace(name="cleanup.policy", value="compact" if name in self.compacted else "delete")]
 
     def replica_offsets(
         self, epochs: Mapping[Replica, int], timestamp: int, *, timeout_ms: float

@@ -9,12 +9,6 @@ from compat.spark_conformance.cases import Known
 KNOWN: tuple[Known, ...] = (
     # --- which topics ---
     Known(
-        "rows",
-        "a pattern means whole names, as in Kafka's consumers and in Spark with useDeprecatedOffsetFetching; otherwise "
-        "Spark also takes topics of which it fits a part",
-        ("subscribePattern: a part of a name",),
-    ),
-    Known(
         "fails",
         "patterns are Python's, which have no \\p{…} and the like",
         ("subscribePattern: classes that only Java has",),
@@ -32,7 +26,7 @@ KNOWN: tuple[Known, ...] = (
         (
             "subscribePattern: no topic",
             "subscribePattern: internal topics are left out",
-            "subscribePattern: a part of a name",
+            "subscribePattern: a part of a name that is none",
             "endingOffsets: what begins where it ends",
             "endingOffsetsByTimestamp",
             "startingOffsetsByTimestampStrategy: latest",

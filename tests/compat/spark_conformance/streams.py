@@ -57,6 +57,7 @@ CASES: tuple[Case, ...] = (
     # --- where it begins ---
     stream("stream: latest by default", step("write", 9), run, step("write", 5), run, partitions=2, rows=5),
     stream("stream: earliest, with headers", includeHeaders="true", rows=90, **EARLIEST),
+    stream("stream: subscribePattern: a part of a name", subscribePattern="lai", rows=90, **EARLIEST),
     stream("stream: offsets in JSON", startingOffsets=plain(10, -2, -1), rows=20 + 30),
     stream("stream: startingTimestamp", startingTimestamp=str(FIRST_MS + STEP_MS * 30), rows=60),
     stream(
@@ -272,7 +273,7 @@ CASES: tuple[Case, ...] = (
         delete,
         run,
         partitions=2,
-        subscribePattern=OWN + "|plain",
+        subscribePattern=f"^{OWN}$|plain",
         words=("-0",),
         **EARLIEST,
     ),
@@ -282,7 +283,7 @@ CASES: tuple[Case, ...] = (
         delete,
         run,
         partitions=2,
-        subscribePattern=OWN + "|plain",
+        subscribePattern=f"^{OWN}$|plain",
         failOnDataLoss="false",
         rows=120,
         is_long=True,

@@ -16,6 +16,7 @@ from strandline.client.errors import (
     ClientError,
     FlushTimedOut,
     GroupNotEmpty,
+    NoBrokerReachable,
     UnknownGroup,
     UnknownTopic,
 )
@@ -83,6 +84,7 @@ class FakeCluster:
     interrupt_at_poll: int | None = None
     groups: dict[str, GroupView] = field(default_factory=dict)
     committed: dict[str, dict[TopicPartition, GroupOffset]] = field(default_factory=dict)
+    is_reachable: bool = True
     unheard: dict[int, ClientError] = field(default_factory=dict)
     """Brokers that do not say which groups they have."""
     unanswered: dict[TopicPartition | str, ClientError] = field(default_factory=dict)
@@ -316,6 +318,10 @@ class FakeAdmin(FakeClient):
 
     def delete_groups(self, names: Sequence[str]) -> dict[str, ClientError | None]:
         return {name: None if self.cluster.groups.pop(name, None) else unknown_group(name) for name in names}
+
+    def describe_cluster(self) -> None:
+        if not self.cluster.is_reachable:
+            raise NoBrokerReachable("no broker answers")
 
     def list_topics(self) -> list[str]:
         return list(self.cluster.topics)

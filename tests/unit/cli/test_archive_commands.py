@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from strandline.cli import archive as commands
+from strandline.cli.options import LOOK_TIMEOUT_MS
 from strandline.spark_connector.pipelines import archive as archiving
 from strandline.spark_connector.pipelines import restore as restoring
 from strandline.spark_connector.pipelines.archive import ArchivedPartition, ArchiveOptions, ArchiveSummary
@@ -114,3 +115,16 @@ def test_what_is_not_installed_is_told_in_one_line(
     monkeypatch.setitem(sys.modules, package, None)
     ran = shell("archive", "clicks", "--to", str(tmp_path), "-b", "there:1")
     assert (ran.code, ran.err.count("\n")) == (1, 1) and "pip install '.[spark]'" in ran.err
+
+
+@pytest.mark.parametrize("arguments", [("archive", "clicks", "--to", "new"), ("restore", ".", "-t", "again")])
+def test_a_cluster_that_does_not_answer_is_told_before_spark_starts(
+    shell: Any, cluster: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(commands, "pipeline", lambda name, output: pytest.fail("Spark starts"))
+    monkeypatch.chdir(tmp_path)
+    cluster.is_reachable = False
+    ran = shell(*arguments, "-b", "there:1", "-X", "request.timeout.ms=5", "-X", "linger.ms=1")
+    assert (ran.code, ran.err) == (1, "strandline: no broker answers\n")
+    assert not (tmp_path / "new").exists()
+    assert cluster.settings == {"default_api_timeout_ms": LOOK_TIMEOUT_MS, "request_timeout_ms": 5}

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from strandline.cli import audit as command
+from strandline.cli import main
 from strandline.client.replicas.comparison import Finding
+from strandline.spark_connector.errors import UnknownTopic
 from strandline.spark_connector.pipelines import audit as auditing
 from strandline.spark_connector.pipelines.audit import (
     STATES,
@@ -27,9 +32,10 @@ def replica(broker: int, state: str = "equal", *, lag: int = 0, findings: tuple[
     return AuditedReplica(broker, broker == 1, not lag, state, 5, 900 - lag, lag, 9, 895, 1024, findings)
 
 
-FLIPPED = Finding("damaged", 410, 411, 1, "its bytes do not have the CRC-32C 0x1 of its header")
-GONE = Finding("offline", 0, 0, 1, "broker 3 is not running")
-MANY = tuple(Finding("missing", offset, offset + 1, 7, "broker 1 has a batch") for offset in range(0, 50, 2))
+FLIPPED = Finding("damaged", 410, 411, 1, "its bytes do not have the CRC-32C 0x1 of its header", is_confirmed=True)
+GONE = Finding("offline", 0, 0, 1, "broker 3 is not running", is_confirmed=True)
+MANY = tuple(Finding("missing", offset, offset + 1, 7, "broker 1 has a batch", True) for offset in range(0, 50, 2))
+DOUBTFUL = Finding("different", 8, 9, 1, "the batch is another", is_confirmed=False)
 EQUAL = (replica(1), replica(2))
 DAMAGED = (replica(1), replica(2, "different", findings=(FLIPPED,)), replica(3, "offline", findings=(GONE,)))
 LAGGING = (replica(1), replica(2, "different", findings=MANY), replica(3, "behind", lag=40))
@@ -44,7 +50,7 @@ def summary_of(*partitions: tuple[AuditedReplica, ...]) -> AuditSummary:
     states = {state: sum(each.state == state for each in replicas) for state in STATES}
     batches, size_bytes = sum(each.batches for each in replicas), sum(each.size_bytes for each in replicas)
     is_equal = not states["different"] and not states["offline"]
-    return AuditSummary(is_equal, 1, len(replicas), states, batches, 0, size_bytes, 2, audited)
+    return AuditSummary(is_equal, 1, len(replicas), states, batches, 0, size_bytes, 2, ("__consumer_offsets",), audited)
 
 
 @pytest.fixture
@@ -75,6 +81,7 @@ def test_equal_replicas_are_a_line_per_partition_and_success(shell: Any, asked: 
         "PARTITION LEADER REPLICAS FROM-OFFSET TO-OFFSET BATCHES DATA    RESULT",
         "clicks-0  1      1,2      5           900       18      2.0 KiB equal",
         "1 partition, 2 replicas: 2 equal; 18 batches, 2.0 KiB compared",
+        "internal topics were left out (--internal compares them): __consumer_offsets",
     ]
     assert asked[1:] == [AuditOptions("there:1", client_settings={"request.timeout.ms": 5})]
 
@@ -90,7 +97,7 @@ def test_each_finding_is_a_line_and_the_exit_code_says_that_there_are_some(shell
         "clicks-2 on broker 2: missing [0, 1): broker 1 has a batch (the first of 7)",
         "clicks-2 on broker 2: missing [2, 3): broker 1 has a batch (the first of 7)",
     ]
-    assert lines[-4:] == [
+    assert lines[-5:-1] == [
         "clicks-2 on broker 2: 5 more findings (--output json and --page have them)",
         "clicks-2 on broker 3: behind: 40 offsets from 860 on could not be compared, not in sync",
         "1 replica: broker 3 is not running",
@@ -111,8 +118,19 @@ def test_json_has_the_whole_summary(shell: Any, asked: list[Any]) -> None:
             "end": 411,
             "count": 1,
             "text": "its bytes do not have the CRC-32C 0x1 of its header",
+            "is_confirmed": True,
         }
     ]
+    assert shown["internal_left_out"] == ["__consumer_offsets"]
+
+
+def test_what_no_second_look_found_is_told_as_such(shell: Any, asked: list[Any]) -> None:
+    asked[0] = summary_of((replica(1), replica(2, "different", findings=(DOUBTFUL,))))
+    ran = shell("audit")
+    line = (
+        "clicks-0 on broker 2: different [8, 9): the batch is another (not confirmed: the look before did not find it)"
+    )
+    assert ran.code == 1 and line in ran.out.splitlines()
 
 
 def test_what_is_audited_can_be_chosen(shell: Any, asked: list[Any], tmp_path: Path) -> None:
@@ -148,4 +166,43 @@ def test_a_wrong_command_line_is_told_in_one_line(shell: Any, arguments: tuple[s
 def test_what_is_not_installed_is_told_in_one_line(shell: Any, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     ran = shell("audit", "-b", "there:1")
-    assert (ran.code, ran.err.count("\n")) == (1, 1) and "pip install '.[spark]'" in ran.err
+    assert (ran.code, ran.err.count("\n")) == (3, 1) and "pip install '.[spark]'" in ran.err
+
+
+def test_an_audit_that_could_not_be_run_is_told_from_one_that_found_something(
+    shell: Any, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def audit(spark: object, options: AuditOptions, **told: Any) -> AuditSummary:
+        raise UnknownTopic("Topic 'click' does not exist")
+
+    monkeypatch.setattr(auditing, "audit", audit)
+    ran = shell("audit", "click")
+    assert (ran.code, ran.out, ran.err) == (
+        3,
+        "",
+        "strandline: [UNKNOWN_TOPIC_OR_PARTITION] Topic 'click' does not exist\n",
+    )
+
+
+def test_output_that_nobody_takes_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    program = "from strandline.cli.main import main; main(['audit', '--help'])"
+    with os.fdopen(writer, "w") as closed:
+        ran = subprocess.run([sys.executable, "-c", program], stdout=closed, stderr=subprocess.PIPE)
+    assert (ran.returncode, ran.stderr) == (3, b"")
+    output = MagicMock()
+    output.flush.side_effect = BrokenPipeError
+    monkeypatch.setattr(main, "open_outputs", lambda: [output])
+    monkeypatch.setattr(main, "discard_output", lambda: None)
+    assert [main.close_output(code, main.failure_code(["audit"])) for code in (0, 1)] == [3, 1]
+
+
+def test_a_cluster_that_does_not_answer_is_told_before_spark_starts(
+    shell: Any, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "pipeline", lambda name, output: pytest.fail("Spark starts"))
+    cluster.is_reachable = False
+    ran = shell("audit", "-b", "there:1", "-X", "default.api.timeout.ms=77")
+    assert (ran.code, ran.out, ran.err) == (3, "", "strandline: no broker answers\n")
+    assert cluster.settings == {"default_api_timeout_ms": 77}

@@ -425,6 +425,13 @@ def test_help_is_there_for_every_command_with_an_example(shell: Any) -> None:
         assert "Example" in shell(name, "--help").out
 
 
+def test_help_and_the_readme_have_the_same_exit_codes(shell: Any) -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    shown = " ".join(shell("--help").out.split())
+    for code, meaning in cli_main.EXIT_CODES.items():
+        assert f"| {code} | {meaning} |\n" in readme and f"{code} {meaning}" in shown
+
+
 def test_help_imports_neither_trio_nor_rich_nor_the_clients() -> None:
     program = (
         "import sys; from strandline.cli.main import run; run(['--help']); run(['consume', '--help']); "

@@ -31,6 +31,8 @@ SUMMARY = HistorySummary(
     files=2,
     lines=1200,
     unreadable_lines=1,
+    lines_too_long=3,
+    cut_files=("/logs/state-change.log.2.gz",),
     totals=Totals(4, 5, 4, 3, 2, 25, 9_000, 6_000, 65_000, 0, 1, 12, 0, 0),
     controllers=(Controller(1, 1, 0, 20, 30_000, "the broker was gone"), Controller(2, 2, 31_000, 31_500, None, "")),
     brokers=(
@@ -54,7 +56,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def pipeline(name: str, output: str) -> Iterator[tuple[object, object]]:
         yield None, print
 
-    def history(spark: object, options: HistoryOptions, **told: Any) -> HistorySummary:
+    def history(spark: object, options: HistoryOptions, disk: object, **told: Any) -> HistorySummary:
         given.append(options)
         told["warn"]("a line is cut")
         return SUMMARY
@@ -77,7 +79,7 @@ def test_a_history_is_told_as_tables(shell: Any, asked: list[Any], logs: Path) -
     assert ran.code == 0 and ran.err == "strandline: warning: a line is cut\n"
     lines = ran.out.splitlines()
     assert lines[:9] == [
-        "1970-01-01 00:00:00.000 to 1970-01-01 00:01:00.000 UTC, 1,200 lines of 2 files",
+        "1970-01-01 00:00:00.000 to 1970-01-01 00:01:00.000 UTC, 1,200 lines of 2 files (1 cut, 3 lines too long)",
         "CONTROLLER EPOCH FROM                    UNTIL                   ENDED",
         "1          1     1970-01-01 00:00:00.000 1970-01-01 00:00:30.000 the broker was gone",
         "2          2     1970-01-01 00:00:31.000 still                   -",
@@ -129,6 +131,7 @@ def test_without_a_path_the_embedded_cluster_is_meant(
 
 def test_json_has_the_whole_summary(shell: Any, asked: list[Any], logs: Path) -> None:
     shown = json.loads(shell("history", str(logs), "--output", "json").out)
+    assert (shown["lines_too_long"], shown["cut_files"]) == (3, ["/logs/state-change.log.2.gz"])
     assert (shown["_command"], shown["_version"], len(shown["outages"])) == ("history", 1, 22)
     assert shown["controllers"][0]["controller_epoch"] == 1 and shown["brokers"][0]["away"][0]["to_ms"] == 36_000
     assert shown["partitions"][0]["intervals"] == [
@@ -148,6 +151,14 @@ def test_json_has_the_whole_summary(shell: Any, asked: list[Any], logs: Path) ->
 def test_a_page_is_written_where_it_is_asked_for(shell: Any, asked: list[Any], logs: Path) -> None:
     ran = shell("history", str(logs), "--page", str(logs / "p.html"))
     assert f"page: {logs / 'p.html'}" in ran.out and "History of the cluster" in (logs / "p.html").read_text()
+
+
+def test_what_a_link_leads_to_is_read_once(shell: Any, asked: list[Any], logs: Path) -> None:
+    (logs / "broker-1" / "controller.log").rename(logs / "elsewhere")
+    (logs / "broker-1" / "controller.log").symlink_to(logs / "elsewhere")
+    (logs / "broker-1" / "controller.log.1").symlink_to(logs / "elsewhere")
+    assert shell("history", str(logs)).code == 0
+    assert sorted(asked[0].files) == [str(logs / "broker-1" / "state-change.log"), str(logs / "elsewhere")]
 
 
 def test_a_log_that_is_missing_is_told(shell: Any, asked: list[Any], logs: Path) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
-from strandline.cli.java import JavaNotFound, find_java, spark_environment, spark_java_home
+from strandline.cli.java import JavaNotFound, find_java, spark_environment, spark_java_home, wrapped_java_home
+from strandline.cli.spark_session import spark_of_command
 
 FULL = 'echo "openjdk version \\"{version}\\" 2025-01-01" >&2'
 TRIMMED = 'case "$*" in *jdk.incubator.vector*) echo "Module not found" >&2; exit 1;; esac\n' + FULL
 BROKEN = "exit 1"
+SHOW_ARGUMENTS = 'case "$*" in *-version*) ;; *) printf "<%s>" "$@";; esac'
 
 
 @pytest.fixture(autouse=True)
@@ -74,12 +78,27 @@ def test_spark_uses_a_full_runtime_as_it_is(tmp_path: Path, monkeypatch: pytest.
 def test_for_a_trimmed_runtime_spark_gets_a_wrapper_that_drops_the_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    show_arguments = 'case "$*" in *-version*) ;; *) printf "<%s>" "$@";; esac'
-    on_path(monkeypatch, install(tmp_path / 'trimmed with space, $HOME, "`é', TRIMMED + "\n" + show_arguments))
-    home = spark_java_home(tmp_path / "cache")
+    on_path(monkeypatch, install(tmp_path / 'trimmed with space, $HOME, "`é', TRIMMED + "\n" + SHOW_ARGUMENTS))
+    assert arguments_behind(spark_java_home(tmp_path / "cache")) == "<-Xmx1g><-Da=b c><Main><>"
+
+
+def test_commands_get_the_wrapper_for_a_full_runtime_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java warns of the module on stderr."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(install(tmp_path / "full", FULL + "\n" + SHOW_ARGUMENTS)))
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr("pyspark.sql.SparkSession", MagicMock())
+    with spark_of_command("audit"):
+        assert arguments_behind(Path(os.environ["JAVA_HOME"])) == "<-Xmx1g><-Da=b c><Main><>"
+    find_java.cache_clear()  # a child has the variable, and no memory
+    assert wrapped_java_home() == Path(os.environ["JAVA_HOME"])
+    assert arguments_behind(wrapped_java_home()) == "<-Xmx1g><-Da=b c><Main><>"
+
+
+def arguments_behind(home: Path) -> str:
     command = [str(home / "bin" / "java"), "-Xmx1g", "--add-modules=jdk.incubator.vector", "-Da=b c", "Main", ""]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert shown.stdout == "<-Xmx1g><-Da=b c><Main><>"
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def test_the_wrapper_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

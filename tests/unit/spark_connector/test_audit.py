@@ -18,7 +18,7 @@ from strandline.client.replicas.comparison import Finding
 from strandline.client.replicas.reading import Replica
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import UnknownTopic
-from strandline.spark_connector.pipelines.audit import MAX_LOOKS, AuditOptions, AuditSummary, audited, joined
+from strandline.spark_connector.pipelines.audit import MAX_LOOKS, AuditOptions, AuditSummary, audited, joined, why
 from strandline.spark_connector.pipelines.audit_page import MOST_PARTITIONS_DRAWN, MOST_ROWS, audit_page
 from strandline.spark_connector.pipelines.audit_task import bundled, decoded, encoded
 from support.audited_cluster import MemoryAdmin
@@ -142,7 +142,30 @@ def test_what_changes_with_every_look_is_told_after_the_last() -> None:
         admin.replicas[Replica(T0, 2)].stored[offset] = batch_at(offset, [(None, b"other")])
         return admin.run(works)
 
-    assert audited(admin, AuditOptions("there:1"), differs).looks == MAX_LOOKS
+    summary = audited(admin, AuditOptions("there:1"), differs)
+    assert (summary.looks, summary.is_equal) == (MAX_LOOKS, False)
+    findings = summary.partitions[0].replicas[1].findings
+    assert findings and all(not each.is_confirmed and "not confirmed" in why(each) for each in findings)
+    assert "not confirmed" in audit_page(summary, cluster="there:1")
+
+
+def test_what_was_found_twice_is_confirmed_beside_what_was_not() -> None:
+    admin = cluster()
+    damage(admin, 2)
+
+    number = iter(range(100))
+
+    def moves(works: list[looking.Work]) -> Any:
+        offset = (8, 10)[next(number) % 2]
+        admin.replicas[Replica(T0, 2)] = MemoryReplica(plain_batches(SIZES))
+        damage(admin, 2)
+        admin.replicas[Replica(T0, 2)].stored[offset] = batch_at(offset, [(None, b"other")])
+        return admin.run(works)
+
+    summary = audited(admin, AuditOptions("there:1"), moves)
+    kinds = [(each.kind, each.is_confirmed) for each in summary.partitions[0].replicas[1].findings]
+    assert kinds == [("damaged", True), ("different", False)] and summary.looks == MAX_LOOKS
+    assert "not confirmed" not in why(summary.partitions[0].replicas[1].findings[0])
 
 
 def test_replicas_that_cannot_be_asked_are_told_and_the_others_compared() -> None:
@@ -209,6 +232,12 @@ def test_compacted_topics_are_compared_by_their_records() -> None:
     assert ("t-0", 2, "missing", 0) in found(run(admin))
 
 
+def test_all_topics_are_asked_for_at_once_whether_they_are_compacted() -> None:
+    admin = cluster(T0, *(TopicPartition(f"t{number}", 0) for number in range(30)), compacted={"t", "t9"})
+    assert [each.topic for each in run(admin).partitions if each.is_compacted] == ["t", "t9"]
+    assert admin.asked_configs == 1
+
+
 def test_topics_are_chosen_by_name_by_number_and_by_pattern() -> None:
     others = [TopicPartition("t2", 0), TopicPartition("__offsets", 0)]
 
@@ -220,10 +249,14 @@ def test_topics_are_chosen_by_name_by_number_and_by_pattern() -> None:
     assert audits(include_internal=True) == [("__offsets", 0), ("t", 0), ("t", 1), ("t2", 0)]
     assert audits(pattern="t") == [("t", 0), ("t", 1)]
     assert audits(topics={"t": (1,), "__offsets": None}) == [("__offsets", 0), ("t", 1)]
+    summaries = [run(cluster(T0, *others, internal={"__offsets"}), include_internal=each) for each in (False, True)]
+    assert [each.internal_left_out for each in summaries] == [("__offsets",), ()]
+    assert "Left out, being internal: __offsets." in audit_page(summaries[0], cluster="there:1")
     for options, text in (
         ({"topics": {"none": None}}, "'none' does not exist"),
         ({"topics": {"t": (2,)}}, "has no partition 2"),
         ({"pattern": "x.*"}, "No topic's name matches 'x.\\*'"),
+        ({"pattern": "__.*"}, "'__offsets' is internal, .*'--internal'"),
     ):
         with pytest.raises(UnknownTopic, match=text):
             audits(**options)
@@ -370,4 +403,4 @@ def test_a_difference_is_confirmed_by_any_at_its_offsets_and_the_rest_by_its_kin
         located = [each for each in before if each.kind in ("damaged", "missing")]
         return any(each.start < finding.end and finding.start < each.end for each in located)
 
-    assert looking.are_confirmed(found, before) == all(map(is_confirmed, found))
+    assert set(looking.unconfirmed(found, before)) == {each for each in found if not is_confirmed(each)}

@@ -238,7 +238,9 @@ def test_several_topics_and_patterns(cluster: MemoryCluster, warnings: list[str]
         cluster.add(TopicPartition(name, 0), 0, [b"v"])
     found = plan(parse_options({"servers": "b:1", "subscribePattern": "a."}), cluster, warnings.append)
     assert [each.topic for each in found] == ["a1", "a2"]
-    assert plan(parse_options({"servers": "b:1", "subscribePattern": "a"}), cluster, warnings.append) == []
+    for pattern, topics in (("1", ["a1", "b1"]), ("^a", ["a1", "a2"]), ("^a$|^b.$", ["b1"]), ("^1|a$", [])):
+        found = plan(parse_options({"servers": "b:1", "subscribePattern": pattern}), cluster, warnings.append)
+        assert [each.topic for each in found] == topics, "at any place of the name, as by Spark's Kafka source"
     found = plan(options(subscribe="b1,a1"), cluster, warnings.append)
     assert [each.topic for each in found] == ["a1", "b1"]
 
