@@ -1,5 +1,4 @@
-"""`strandline audit`: every replica compared with its leader's; exit code 1 unless all are equal, 3 where that is not
-known.
+"""`strandline audit`: every replica compared with its leader's; exit code 3 unless all are equal.
 
 It starts a Spark of its own on this machine, once the cluster has answered; what it does is
 `spark_connector.pipelines.audit`, which programs call with the session of their cluster.
@@ -26,7 +25,7 @@ from strandline.cli.options import (
     show_json,
     topic_and_partitions,
 )
-from strandline.cli.session import bootstrap_of, session_of
+from strandline.cli.session import EXIT_DIFFERENT, bootstrap_of, session_of
 from strandline.cli.spark_session import pipeline, warn
 from strandline.cli.tables import show_table
 from strandline.cli.wording import counted
@@ -67,8 +66,8 @@ def audit(
     """Compare every replica of every partition with its leader's, by checksum, below the high watermark.
 
     Finds damaged bytes, missing and different batches, replicas ahead of their leader. Compacted topics are compared by
-    their records. Brokers go on working meanwhile; what is found is looked at twice. Exits with 1 unless all is equal:
-    a replica that lags counts as equal as far as it has come. Exits with 3 if the audit could not be run."""
+    their records. Brokers go on working meanwhile; what is found is looked at twice. Exits with 3 unless all is equal:
+    a replica that lags counts as equal as far as it has come."""
     topics, pattern = _topics(wanted), _checked(pattern)
     if topics and (pattern is not None or internal):
         raise click.UsageError("name topics, or choose them by --topics and --internal, not both")
@@ -89,7 +88,7 @@ def audit(
         show_json("audit", **asdict(summary))
     else:
         _show(summary)
-    return 0 if summary.is_equal else 1
+    return 0 if summary.is_equal else EXIT_DIFFERENT
 
 
 def _topics(wanted: tuple[str, ...]) -> dict[str, tuple[int, ...] | None]:

@@ -4,7 +4,7 @@ Rules of this file:
 * `strandline --help` imports nothing but click: the table below holds each subcommand's one-line help.
 * No exception leaves `run`. What a user can mend is one line on stderr that names the thing and the remedy; the exit
   code is one of EXIT_CODES. STRANDLINE_DEBUG=1 adds the traceback.
-* A closed output pipe (`strandline consume … | head`) ends the command quietly, with the exit code of a failure.
+* A closed output pipe (`strandline consume … | head`) ends the command quietly with exit code 1.
 """
 
 from __future__ import annotations
@@ -20,33 +20,30 @@ from typing import NamedTuple, NoReturn, TextIO
 
 import click
 
-from strandline.cli.session import EXIT_INTERRUPTED
+from strandline.cli.session import EXIT_DIFFERENT, EXIT_INTERRUPTED
 from strandline.cli.wording import printable
 from strandline.runtime.processes.interrupts import repeat_lost_interrupt
 
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-EXIT_NO_VERDICT = 3
 
 EXIT_CODES: dict[int, str] = {
     EXIT_OK: "done; of a command that checks something: all is well",
     EXIT_FAILED: "failed; of a command that checks something: it is not well",
     EXIT_USAGE: "wrong command line",
-    EXIT_NO_VERDICT: "audit: it could not be run, or its result not be shown; 1 means that replicas differ",
+    EXIT_DIFFERENT: "audit: it was done, and not all replicas are equal",
     EXIT_INTERRUPTED: "Ctrl-C",
 }
 """What `strandline --help` and the README say."""
 
 
 class CommandEntry(NamedTuple):
-    """Where a subcommand lives (`module`, `attribute`), the line that `strandline --help` shows for it, and its exit
-    code where it fails."""
+    """Where a subcommand lives (`module`, `attribute`) and the line that `strandline --help` shows for it."""
 
     module: str
     attribute: str
     help: str
-    failed: int = EXIT_FAILED
 
 
 COMMANDS: dict[str, CommandEntry] = {
@@ -67,9 +64,7 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "archive": CommandEntry("strandline.cli.archive", "archive", "Archive a topic as Parquet files, by day."),
     "restore": CommandEntry("strandline.cli.archive", "restore", "Write an archive back into a topic."),
-    "audit": CommandEntry(
-        "strandline.cli.audit", "audit", "Compare all replicas of all partitions, by checksum.", EXIT_NO_VERDICT
-    ),
+    "audit": CommandEntry("strandline.cli.audit", "audit", "Compare all replicas of all partitions, by checksum."),
     "history": CommandEntry("strandline.cli.history", "history", "Show who led what when, and every outage."),
     "dump-log": CommandEntry("strandline.cli.dump_log", "dump_log", "Show what segment and index files hold."),
     "log-check": CommandEntry("strandline.cli.log_check", "log_check", "Verify a stopped broker's data folders."),
@@ -133,12 +128,11 @@ def main(args: Sequence[str] | None = None, *, answer_interrupts: bool = False) 
         if answer_interrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             sys.unraisablehook = repeat_lost_interrupt
-        args = sys.argv[1:] if args is None else args
         open_missing_streams()
-        code = run(args)
+        code = run(sys.argv[1:] if args is None else args)
     except KeyboardInterrupt as error:
         code = report(error)
-    code = close_output(code, failure_code(args or ()))
+    code = close_output(code)
     sys.exit(code)
 
 
@@ -150,28 +144,22 @@ def run(args: Sequence[str], *, obj: object = None) -> int:
     try:
         result = cli.main(list(args), prog_name="strandline", standalone_mode=False, obj=obj)
     except BaseException as error:
-        return report(error, failure_code(args))
+        return report(error)
     return result if isinstance(result, int) else EXIT_OK
 
 
-def failure_code(args: Sequence[str]) -> int:
-    """The exit code of this command line where it fails."""
-    entry = COMMANDS.get(args[0]) if args else None
-    return entry.failed if entry is not None else EXIT_FAILED
-
-
-def report(error: BaseException, failed: int = EXIT_FAILED) -> int:
-    """Tell the user about `error` in one line on stderr; returns the exit code, `failed` where it is a failure."""
+def report(error: BaseException) -> int:
+    """Tell the user about `error` in one line on stderr; returns the exit code."""
     if os.environ.get("STRANDLINE_DEBUG"):
         traceback.print_exception(error, file=sys.stderr)
     error = unwrapped(error)
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
-    if isinstance(error, SystemExit) and error.code != EXIT_FAILED:
-        return error.code if isinstance(error.code, int) else failed
-    if isinstance(error, SystemExit) or is_closed_pipe(error):  # of which click makes SystemExit(1)
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else EXIT_FAILED
+    if is_closed_pipe(error):
         discard_output()
-        return failed
+        return EXIT_FAILED
     if isinstance(error, KeyboardInterrupt | click.Abort):
         complain("interrupted")
         return EXIT_INTERRUPTED
@@ -180,7 +168,7 @@ def report(error: BaseException, failed: int = EXIT_FAILED) -> int:
         complain(f"{error.format_message()} (see '{command} --help')")
         return EXIT_USAGE
     complain(describe(error))
-    return failed
+    return EXIT_FAILED
 
 
 def describe(error: BaseException) -> str:
@@ -235,15 +223,14 @@ def open_outputs() -> list[TextIO]:
     return [stream for stream in streams if stream is not None]
 
 
-def close_output(code: int, failed: int = EXIT_FAILED) -> int:
-    """Flush stdout and stderr; the reader may be gone by now, which must not show as a traceback at exit. Returns the
-    exit code, `failed` where not all was written."""
+def close_output(code: int) -> int:
+    """Flush stdout and stderr; the reader may be gone by now, which must not show as a traceback at exit."""
     try:
         for stream in open_outputs():
             stream.flush()
     except OSError:
         discard_output()
-        return code or failed
+        return code or EXIT_FAILED
     return code
 
 

@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 EXIT_INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells have it."""
+EXIT_DIFFERENT = 3
+"""Exit code of a comparison that was done and found a difference: not that of a failure."""
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_VARIABLE = "STRANDLINE_BOOTSTRAP"
