@@ -25,6 +25,9 @@ from strandline.protocol.types import NO_EPOCH, NO_PRODUCER_ID
 
 U64 = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
 
+ATTRIBUTES_BYTES = 1
+"""Of a record; none has any."""
+
 NO_BYTES = -1
 """The length of a key or value that is null."""
 
@@ -45,26 +48,29 @@ class Frames(NamedTuple):
     batch_ends: list[int]
 
 
-def frames(key_bytes: I64, value_bytes: I64, header_bytes: I64 | int, timestamps_ms: I64, limit_bytes: int) -> Frames:
+def frames(
+    key_bytes: I64, value_bytes: I64, header_bytes: I64 | int, timestamps_ms: I64 | int, limit_bytes: int
+) -> Frames:
     """Of one or more records. The first three are lengths: NO_BYTES for null; headers with their count in front.
-    limit_bytes: a batch of several records stays below it, header included."""
+    timestamps_ms: one where all have the same. limit_bytes: a batch of several records stays below it, header included.
+    """
     count = len(key_bytes)
-    size = 1 + varint_bytes(key_bytes) + np.maximum(key_bytes, 0)
-    size += varint_bytes(value_bytes) + np.maximum(value_bytes, 0) + header_bytes
+    keys, values = Varints.of(key_bytes), Varints.of(value_bytes)
+    size = keys.sizes + np.maximum(key_bytes, 0) + values.sizes + np.maximum(value_bytes, 0) + header_bytes
+    size += ATTRIBUTES_BYTES
     # 1. Where batches end: deltas are known only then, so until then they count as the largest that there may be.
-    span_ms = int(timestamps_ms.max() - timestamps_ms.min())
-    most = size + int(varint_bytes(np.array([span_ms, -span_ms])).max() + varint_bytes(np.array([count]))[0])
-    starts, batch_ends = _divided(most + varint_bytes(most), limit_bytes - HEADER_BYTES)
+    span_ms = 0 if isinstance(timestamps_ms, int) else int(timestamps_ms.max() - timestamps_ms.min())
+    most = size + int(Varints.of(np.array([span_ms, -span_ms])).sizes.max() + Varints.of(np.array([count])).sizes[0])
+    starts, batch_ends = _divided(most + Varints.of(most).sizes, limit_bytes - HEADER_BYTES)
     # 2. What stands in front of each key.
     firsts = np.repeat(starts, np.diff(np.append(starts, count)))
-    deltas_ms = timestamps_ms - timestamps_ms[firsts]
-    offset_deltas = np.arange(count) - firsts
-    size += varint_bytes(deltas_ms) + varint_bytes(offset_deltas)
+    deltas_ms = np.zeros(count, np.int64) if isinstance(timestamps_ms, int) else timestamps_ms - timestamps_ms[firsts]
+    times, offsets = Varints.of(deltas_ms), Varints.of(np.arange(count) - firsts)
+    size += times.sizes + offsets.sizes
     room = np.zeros(count, np.int64)
     room[starts] = HEADER_BYTES
-    attributes = np.zeros(count, np.int64)  # as a varint it is the byte 0, too
-    heads = varint_rows([size, attributes, deltas_ms, offset_deltas, key_bytes], room)
-    return Frames(heads, varint_rows([value_bytes]), batch_ends)
+    heads = in_rows([room, Varints.of(size), ATTRIBUTES_BYTES, times, offsets, keys])
+    return Frames(heads, in_rows([values]), batch_ends)
 
 
 def _divided(size_bytes: I64, limit_bytes: int) -> tuple[I64, list[int]]:
@@ -79,9 +85,13 @@ def _divided(size_bytes: I64, limit_bytes: int) -> tuple[I64, list[int]]:
     return np.array(starts, np.int64), ends
 
 
-def put_header(batch: bytearray | memoryview, timestamps_ms: I64, codec: int) -> None:
-    """Of the batch, which has room for it in front of its records. `timestamps_ms`: theirs. The CRC is left out."""
-    count = len(timestamps_ms)
+def put_header(batch: bytearray | memoryview, count: int, timestamps_ms: I64 | int, codec: int) -> None:
+    """Of a batch of `count` records, which has room for it in front of them. The CRC is left out."""
+    base_ms, max_ms = (
+        (timestamps_ms, timestamps_ms)
+        if isinstance(timestamps_ms, int)
+        else (int(timestamps_ms[0]), int(timestamps_ms.max()))
+    )
     HEADER.pack_into(
         batch,
         0,
@@ -92,8 +102,8 @@ def put_header(batch: bytearray | memoryview, timestamps_ms: I64, codec: int) ->
         0,
         codec,
         count - 1,
-        int(timestamps_ms[0]),
-        int(timestamps_ms.max()),
+        base_ms,
+        max_ms,
         NO_PRODUCER_ID,
         NO_EPOCH,
         -1,
@@ -101,36 +111,43 @@ def put_header(batch: bytearray | memoryview, timestamps_ms: I64, codec: int) ->
     )
 
 
-def varint_bytes(numbers: I64) -> I64:
-    """How long each is as a zigzag varint."""
-    raw = _zigzag(numbers)
-    sizes = np.ones(len(raw), np.int64)
-    largest = int(raw.max(initial=0))
-    for shift in range(7, largest.bit_length(), 7):
-        sizes += raw >> np.uint64(shift) > 0
-    return sizes
+class Varints(NamedTuple):
+    """Numbers as zigzag varints: `sizes` in bytes."""
+
+    raw: U64
+    sizes: I64
+
+    @classmethod
+    def of(cls, numbers: I64) -> Varints:
+        raw = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+        sizes = np.ones(len(raw), np.int64)
+        largest = int(raw.max(initial=0))
+        for shift in range(7, largest.bit_length(), 7):
+            sizes += raw >> np.uint64(shift) > 0
+        return cls(raw, sizes)
 
 
-def varint_rows(columns: Sequence[I64], room: I64 | None = None) -> ByteStrings:
-    """Each row's numbers as zigzag varints, one behind the other; `room`: so many zeros in front of them."""
-    sizes = [varint_bytes(numbers) for numbers in columns]
-    total = sum(sizes[1:], sizes[0]) + (0 if room is None else room)
+def in_rows(columns: Sequence[Varints | I64 | int]) -> ByteStrings:
+    """Row by row, one column behind the other. Numbers, one or one for each row, are so many bytes of 0."""
+    sizes = [column.sizes if isinstance(column, Varints) else column for column in columns]
+    total: I64 = np.asarray(sum(sizes), np.int64)
     ends = np.cumsum(total)
     data = np.zeros(int(ends[-1]) if len(ends) else 0, np.uint8)
-    positions = ends - total + (0 if room is None else room)
-    for numbers, size in zip(columns, sizes, strict=True):
-        raw = _zigzag(numbers)
-        data[positions] = raw & np.uint64(127)
-        following = np.flatnonzero(size > 1)
-        place = 1
-        while len(following):
-            data[positions[following] + place - 1] |= 128
-            data[positions[following] + place] = raw[following] >> np.uint64(7 * place) & np.uint64(127)
-            place += 1
-            following = following[size[following] > place]
+    positions = ends - total
+    for column, size in zip(columns, sizes, strict=True):
+        if isinstance(column, Varints):
+            _put(data, positions, column)
         positions = positions + size
     return ByteStrings(data, ends)
 
 
-def _zigzag(numbers: I64) -> U64:
-    return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+def _put(data: Bytes, positions: I64, varints: Varints) -> None:
+    raw, sizes = varints
+    data[positions] = raw & np.uint64(127)
+    following, place = np.flatnonzero(sizes > 1), 1
+    while len(following):
+        behind = positions[following] + place
+        data[behind - 1] |= 128
+        data[behind] = raw[following] >> np.uint64(7 * place) & np.uint64(127)
+        place += 1
+        following = following[sizes[following] > place]

@@ -80,7 +80,8 @@ def _chosen(records: RecordRows, count: int, keyless_are_placed: bool) -> I64:
 
 
 def _divided(records: RecordRows, numbers: I64) -> Iterator[tuple[int, RecordRows]]:
-    order = np.argsort(numbers, kind="stable")
+    few_bits = numbers.astype(np.int16) if numbers.max() < 2**15 else numbers  # which are sorted faster
+    order = np.argsort(few_bits, kind="stable")
     ordered, sorted_numbers = records.at(order), numbers[order]
     ends = np.append(np.flatnonzero(np.diff(sorted_numbers)) + 1, len(sorted_numbers))
     start = 0

@@ -21,7 +21,7 @@ from strandline.client.sync_producer import SendManyFuture
 from strandline.protocol.records.batch import HEADER_BYTES
 from strandline.protocol.records.columnar import I64
 from strandline.protocol.records.compression import Codec, compress
-from strandline.protocol.records.framing import NO_BYTES, ByteStrings, frames, put_header, varint_rows
+from strandline.protocol.records.framing import NO_BYTES, ByteStrings, Varints, frames, in_rows, put_header
 from strandline.protocol.types import NO_PARTITION, TopicPartition
 
 NO_HEADERS = b"\0"
@@ -72,13 +72,11 @@ class RecordRows:
 
     def batches(self, compression_type: str, limit_bytes: int) -> Iterator[EncodedBatch]:
         """All rows, encoded. limit_bytes: of a batch that has more than one, before compression."""
-        count = len(self)
-        if not count:
+        if not len(self):
             return
         headers = NO_HEADERS if self.headers is None else _encoded_headers(self.headers)
         header_bytes = len(headers) if isinstance(headers, bytes) else _lengths(headers)
         stamps = self.timestamps_ms
-        stamps = np.full(count, stamps, np.int64) if isinstance(stamps, int) else stamps
         heads, middles, ends = frames(_lengths(self.keys), _lengths(self.values), header_bytes, stamps, limit_bytes)
         before, between = _array(heads), _array(middles)
         codec, start = Codec[compression_type.upper()], 0
@@ -100,7 +98,7 @@ class RecordRows:
                 compressed = compress(codec, batch[HEADER_BYTES:])
                 if len(compressed) < len(batch) - HEADER_BYTES:
                     batch, used = memoryview(bytearray(HEADER_BYTES) + compressed), codec
-            put_header(batch, stamps[start:end], used)
+            put_header(batch, size, stamps if isinstance(stamps, int) else stamps[start:end], used)
             yield EncodedBatch(batch, size)
             start = end
 
@@ -148,9 +146,9 @@ def _encoded_headers(headers: pa.Array) -> pa.Array:
     each = headers.flatten()
     keys, values = (each.field(place).cast(pa.binary()) for place in (0, 1))
     encoded = pc.binary_join_element_wise(
-        _array(varint_rows([_lengths(keys)])),
+        _array(in_rows([Varints.of(_lengths(keys))])),
         keys,
-        _array(varint_rows([_lengths(values)])),
+        _array(in_rows([Varints.of(_lengths(values))])),
         values,
         b"",
         null_handling="replace",
@@ -159,7 +157,7 @@ def _encoded_headers(headers: pa.Array) -> pa.Array:
     offsets = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
     together = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), encoded), b"")
-    return pc.binary_join_element_wise(_array(varint_rows([counts])), together, b"")
+    return pc.binary_join_element_wise(_array(in_rows([Varints.of(counts)])), together, b"")
 
 
 def _pairs(headers: Sequence[dict[str, str | bytes]] | None) -> list[Header]:
