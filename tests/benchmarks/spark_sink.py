@@ -1,11 +1,12 @@
 """Rows per second that Spark writes to a topic: our sink, and Spark's own Kafka sink beside it; what a micro-batch
 costs; how much memory a Python worker takes.
 
-    python tests/benchmarks/spark_sink.py [--rows 1000000] [--runs 3] [--part rates|batches|memory]
+    python tests/benchmarks/spark_sink.py [--rows 1000000] [--runs 3] [--part rates|batches|memory] [--tcp]
 
 Three brokers and ZooKeeper on loopback, a topic of six partitions, Spark with `local[2]`, all on this machine. Rates
 are medians of some runs, after one that is not counted; the sinks take turns. The peer runs where its jars are (`make
-compat` fetches them). Nothing is asserted.
+compat` fetches them). Spark and its Python workers talk over Unix sockets, or with `--tcp` as they do by default.
+Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from threading import Event, Thread
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.spark_source import fill, in_turns, session
+from benchmarks.spark_source import add_tcp, fill, in_turns, session
 from strandline import Admin
 from strandline.cli.cluster import EmbeddedCluster
 
@@ -42,12 +43,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="of 100 bytes; a quarter of them of 1 KB")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--part", choices=("rates", "batches", "memory"), action="append", help="only this one")
+    add_tcp(parser)
     given = parser.parse_args()
     parts = given.part or ("rates", "batches", "memory")
     with (
         tempfile.TemporaryDirectory() as folder,
         EmbeddedCluster(Path(folder) / "cluster", 3) as cluster,
-        session(Path(folder)) as (spark, formats),
+        session(Path(folder), tcp=given.tcp) as (spark, formats),
     ):
         for size_bytes, rows in ((100, given.rows), (1000, given.rows // 4)):
             if "rates" in parts:

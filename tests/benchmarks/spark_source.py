@@ -1,11 +1,12 @@
 """Rows per second that Spark reads from a topic: our source, and Spark's own Kafka source on the same topic beside it.
 
     python tests/benchmarks/spark_source.py [--records 1200000] [--runs 5] [--query count]
-                                            [--option name=value] [--parts]
+                                            [--option name=value] [--parts] [--tcp]
 
 Three brokers and ZooKeeper on loopback, a topic of six partitions for each size of value, Spark with `local[2]`, all on
 this machine. Each figure is the median of some runs, after one that is not counted; the sources take turns. The peer
-runs where its jars are (`make compat` fetches them). `--parts` reads one partition without Spark, by stages: what of a
+runs where its jars are (`make compat` fetches them). Spark and its Python workers talk over Unix sockets, as the README
+has it, or with `--tcp` as they do by default. `--parts` reads one partition without Spark, by stages: what of a
 task is fetching, decoding, Arrow; the rest is Spark's own. Nothing is asserted.
 """
 
@@ -53,6 +54,7 @@ def main() -> None:
     parser.add_argument("--query", choices=QUERIES, action="append", help="only this one; may be repeated")
     parser.add_argument("--option", action="append", default=[], help="of our source, as name=value")
     parser.add_argument("--parts", action="store_true", help="also read one partition without Spark, by stages")
+    add_tcp(parser)
     given = parser.parse_args()
     options = dict(each.split("=", 1) for each in given.option)
     topics = {"100 B": (100, given.records), "1 KB": (1000, given.records // 4)}
@@ -62,7 +64,7 @@ def main() -> None:
         if given.parts:
             for name, (size_bytes, _) in topics.items():
                 print_parts(name, {"servers": cluster.bootstrap_servers, "subscribe": f"of-{size_bytes}"} | options)
-        with session(Path(folder)) as (spark, sources):
+        with session(Path(folder), tcp=given.tcp) as (spark, sources):
             for name, (size_bytes, records) in topics.items():
                 for query in given.query or QUERIES:
                     seconds = in_turns(
@@ -83,6 +85,10 @@ def main() -> None:
                     )
 
 
+def add_tcp(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tcp", action="store_true", help="between Spark and its Python workers: Spark's default")
+
+
 def fill(bootstrap: str, topic: str, size_bytes: int, records: int) -> None:
     value = bytes(range(256)) * (size_bytes // 256 + 1)
     with Admin(bootstrap) as admin:
@@ -96,9 +102,11 @@ def fill(bootstrap: str, topic: str, size_bytes: int, records: int) -> None:
 
 
 @contextmanager
-def session(folder: Path) -> Iterator[tuple[Any, list[str]]]:
+def session(folder: Path, *, tcp: bool) -> Iterator[tuple[Any, list[str]]]:
     """(Spark, names of the sources that can be read with)."""
     settings, sources = {"spark__ui__showConsoleProgress": "false"}, ["strandline"]
+    if not tcp:
+        settings["spark__python__unix__domain__socket__enabled"] = "true"
     if (KAFKA_OF_SPARK.folder / ".complete").exists():
         settings["spark__jars"] = ",".join(map(str, sorted(KAFKA_OF_SPARK.folder.glob("*.jar"))))
         sources.append("kafka")
