@@ -43,7 +43,7 @@ from strandline.spark_connector.writing.marks import Mark
 from strandline.spark_connector.writing.rows import RecordRows
 
 CHUNKS_UNDER_WAY = 2
-"""Of some ten thousand rows each: memory stays bounded, and the network is busy while the next one is decoded."""
+"""Of some megabytes each: memory stays bounded, and the network is busy while the next one is encoded."""
 
 PATIENCE_MS = 120_000
 """How long what a leader knows, or refuses, may contradict what can be read: one that was just deposed does so for a

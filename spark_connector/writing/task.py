@@ -8,7 +8,7 @@ tried again writes all its rows again, as Spark's Kafka sink does it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -29,6 +29,8 @@ from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.once import CHUNKS_UNDER_WAY, OnceWriter
 from strandline.spark_connector.writing.placing import placed
 from strandline.spark_connector.writing.rows import send
+
+PIECE_BYTES = 8 << 20
 
 
 @dataclass
@@ -56,7 +58,7 @@ def write_once(batches: Iterable[pa.RecordBatch], options: SinkOptions, identity
     try:
         with closing(SinkClusterClient(options, identity, has_timestamps=has_timestamps)) as cluster:
             writer = OnceWriter(cluster, identity, run, has_timestamps=has_timestamps)
-            for batch in chain([first], source):
+            for batch in pieces(chain([first], source)):
                 writer.write(placed(rows_of(batch, options, clock.now_ms()), writer.partitions_count))
                 rows_count += batch.num_rows
             writer.finish()
@@ -73,7 +75,7 @@ def write_again(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Task
     under_way: deque[list[SendManyFuture]] = deque()
     producer = Producer(options.bootstrap_servers, acks="all", **settings)
     try:
-        for batch in batches:
+        for batch in pieces(batches):
             rows = rows_of(batch, options, clock.now_ms())
             groups = placed(rows, lambda topic: len(producer.partitions_for(topic)), keyless_are_placed=False)
             under_way.append([send(producer, partition, rows) for partition, rows in groups.items()])
@@ -88,6 +90,15 @@ def write_again(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Task
         with suppress(FlushTimedOut):  # what is left belongs to a task that fails anyhow, and says why
             producer.close(timeout=0.0 if producer.failed_records else None)
     return TaskReport(rows_count)
+
+
+def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Of at most some PIECE_BYTES, not copied: Spark counts rows, and what is under way is kept until all replicas in
+    sync have it."""
+    for batch in batches:
+        rows = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)
 
 
 def _wait(sent: list[SendManyFuture]) -> None:
