@@ -86,7 +86,7 @@ def wrapped_java_home(cache_dir: Path | None = None) -> Path:
     only MLlib gains by it. Made in the cache folder. JavaNotFound."""
     java = find_java()
     folder = (cache_dir or cache_folder()) / f"java-{java.version}-for-spark"
-    if java.home == folder:  # whoever started us has it from here
+    if folder.exists() and java.home.samefile(folder):  # whoever started us has it from here
         return folder
     wrapper = folder / "bin" / "java"
     text = _WRAPPER.format(module=_VECTOR_MODULE, java=shlex.quote(str(java.command)))

@@ -48,7 +48,9 @@ class EncodedBatches:
             header = read_header(data) if len(data) >= HEADER_BYTES else None
             if header is None or header.size_bytes != len(data) or header.records_count != count or count < 1:
                 raise InvalidRecordValue(f"{len(data)} bytes are refused: they are not one batch of {count} records")
-        self.batches = batches
+        if len({id(data) for data, _ in batches}) < len(batches):
+            raise InvalidRecordValue("batches are refused: two of them are the same bytes, and each is to be numbered")
+        self.batches = tuple(batches)
         self._records_count = sum(batch.records_count for batch in batches)
 
     def __len__(self) -> int:

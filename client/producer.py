@@ -149,9 +149,9 @@ class TrioProducer(Service):
     async def send_encoded(
         self, topic: str, batches: Sequence[EncodedBatch], *, partition: int | None = None
     ) -> ManyDelivery:
-        """As `send_many`, of batches that are built already, all for one partition; None: one that has a leader. For
-        who can do that for many records at once. They are given away: the producer writes its numbers into them.
-        InvalidRecordValue."""
+        """As `send_many`, of batches that are built already, all for one partition; None: each for one that has a
+        leader, in no order. For who can do that for many records at once. They are given away: the producer writes its
+        numbers into them. InvalidRecordValue."""
         encoded = EncodedBatches(batches)
         delivery = ManyDelivery(len(encoded))
         await self.accept_encoded(topic, encoded, delivery, partition)
@@ -240,10 +240,10 @@ class TrioProducer(Service):
         left = len(encoded)
         try:
             layout = await self._layout(topic, partition)
-            number = self._sticky_partition(layout) if partition is None else partition
-            queue = self._accumulator.queue(TopicPartition(topic, number))
             for batch in encoded.batches:
                 await self._checkpoint(batch.records_count)
+                number = self._sticky_partition(layout) if partition is None else partition
+                queue = self._accumulator.queue(TopicPartition(topic, number))
                 await self._take_in(partial(self._accumulator.add_encoded, queue, batch, sink))
                 left -= batch.records_count
         except ClientError as error:

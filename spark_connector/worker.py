@@ -7,7 +7,8 @@ from functools import cache
 
 
 @cache
-def spare_modules() -> None:
-    """Once per process, when everything is imported: it lives as long as the process, so collections leave it out.
-    Spark makes one after every task, which took 60 ms."""
+def spare_modules(of: str) -> None:
+    """Once per process and kind of work, when all that it needs is imported: that lives as long as the process, so
+    collections leave it out. Spark makes one after every task, which took 60 ms."""
+    gc.collect()
     gc.freeze()

@@ -166,7 +166,7 @@ def read_range(options: SourceOptions, wanted: OffsetRange, warn: Warn) -> Itera
     """`read` over the cluster that the options name."""
     from strandline.spark_connector.reading.cluster import ClusterClient
 
-    spare_modules()
+    spare_modules("reading")
     with ClusterClient(options) as cluster:
         yield from read(options, wanted, cluster, warn)
 

@@ -121,4 +121,10 @@ def _headers(column: pa.Array) -> pa.Array:
     each = column.flatten()
     if each.null_count or each.field(0).null_count:
         raise InvalidSinkColumn("a header has no key; filter such headers out, or give each of them one")
+    try:
+        each.field(0).validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InvalidSinkColumn(
+            f"a header's key is not UTF-8 ({error}); decode it, or filter such headers out"
+        ) from None
     return column

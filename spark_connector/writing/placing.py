@@ -97,6 +97,7 @@ def hashes_of(keys: pa.Array) -> I64:
     for length in np.unique(sizes).tolist():
         rows = np.flatnonzero(sizes == length)
         own = keys.take(pa.array(rows))
+        assert own.offset == 0, "it was just made"
         if len(rows) > FEW and length:
             data = np.frombuffer(own.buffers()[2], np.uint8)[: len(rows) * length]
             found[rows] = _in_step(data.reshape(len(rows), length))

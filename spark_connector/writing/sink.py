@@ -96,7 +96,7 @@ def _written(
 ) -> TaskReport:
     from strandline.spark_connector.writing.task import write_again, write_once
 
-    spare_modules()
+    spare_modules("writing")
     if not options.is_exactly_once:
         return write_again(iterator, options)
     return write_once(iterator, options, TaskIdentity(scope, version, TaskContext.get().partitionId()), run)

@@ -94,7 +94,9 @@ def test_attempts_that_live_side_by_side_leave_each_row_once(site: Site) -> None
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=attempt, args=(each, 31 + 40 * at)) for at, each in enumerate(orders)]
+    threads = [
+        threading.Thread(target=attempt, args=given) for given in zip(orders, (31, 111, 1_000, 3_000), strict=True)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

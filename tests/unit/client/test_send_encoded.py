@@ -85,10 +85,17 @@ async def test_they_wait_for_memory_and_what_cannot_be_sent_is_refused(autojump_
                 await (await client.send_encoded("t", [encoded(b"x")], partition=7))
             cluster.brokers[0].kill()
             with pytest.raises(BufferFull, match="max_block_ms"):
-                await (await client.send_encoded("t", [encoded(b"x" * 150)] * 3, partition=0))
+                await (await client.send_encoded("t", [encoded(b"x" * 150) for _ in range(3)], partition=0))
         nursery.cancel_scope.cancel()
     with pytest.raises(ClientClosed):
         await (await client.send_encoded("t", [encoded(b"late")], partition=0))
+
+
+async def test_the_same_bytes_twice_are_refused(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    async with producer(cluster) as client:
+        with pytest.raises(InvalidRecordValue, match="two of them are the same bytes"):
+            await client.send_encoded("t", [encoded(b"x")] * 2, partition=0)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.client.accumulator import EncodedBatch, ToSend
+from strandline.client.settings import ProducerSettings
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.records import (
     Record,
@@ -20,7 +21,8 @@ from strandline.protocol.records import (
     validate_produced,
 )
 from strandline.protocol.records.validation import MAX_TIMESTAMP_MS
-from strandline.spark_connector.writing.rows import RecordRows
+from strandline.protocol.types import NO_PARTITION, TopicPartition
+from strandline.spark_connector.writing.rows import MANY, RecordRows, send
 from support.sink_rows import HEADERS, record_rows
 
 STRINGS = st.none() | st.binary(max_size=40) | st.integers(50, 20_000).map(lambda size: b"x" * size)
@@ -113,3 +115,28 @@ def test_damage_is_noticed() -> None:
     with pytest.raises(Exception) as failure:
         checked(batch)
     assert getattr(failure.value, "code", None) in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+
+
+class _Producer:
+    """Told of what is sent."""
+
+    settings = ProducerSettings(bootstrap_servers="b:1")
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+        self.batches: list[EncodedBatch] = []
+
+    def send_many(self, topic: str, records: Any, partition: int | None, timestamp_ms: int | None) -> None:
+        self.records += [(topic, partition, timestamp_ms, *record) for record in records]
+
+    def send_encoded(self, topic: str, batches: list[EncodedBatch], partition: int | None) -> None:
+        self.batches += batches
+
+
+def test_few_rows_for_a_partition_are_put_together_with_others_by_the_producer() -> None:
+    producer: Any = _Producer()
+    send(producer, TopicPartition("t", NO_PARTITION), record_rows([(b"k", b"v")]))
+    send(producer, TopicPartition("t", 2), record_rows([(b"k", b"v", [("h", b"x")], 9)]))
+    send(producer, TopicPartition("t", 2), record_rows([(b"k", b"v")] * MANY))
+    assert producer.records == [("t", None, 7, b"k", b"v"), ("t", 2, None, b"k", b"v", [("h", b"x")], 9)]
+    assert [batch.records_count for batch in producer.batches] == [MANY]

@@ -161,6 +161,14 @@ def test_a_row_without_a_topic_and_a_header_without_a_key_are_refused() -> None:
         )
 
 
+def test_a_headers_key_that_is_not_utf_8_is_refused() -> None:
+    keys = pa.array([b"\xff"]).view(pa.string())
+    pairs = pa.StructArray.from_arrays([keys, pa.array([b"v"])], fields=list(HEADERS.value_type))
+    rows = pa.RecordBatch.from_pydict({"value": ["x"], "headers": pa.ListArray.from_arrays([0, 1], pairs)})
+    with pytest.raises(InvalidSinkColumn, match="a header's key is not UTF-8"):
+        rows_of(rows, parse_sink_options({"servers": "b:1", "topic": "t"}), now_ms=7)
+
+
 def test_headers_can_be_left_out() -> None:
     headers = pa.array([[{"key": "a", "value": b""}]], HEADERS)
     for value, found in (("true", (None, b"x", [("a", b"")], 7)), ("false", (None, b"x"))):
