@@ -25,10 +25,10 @@ ALL_ASKED = TopicPartition(NO_TOPIC, NO_PARTITION)
 """What an answer names that refuses everything that was asked."""
 
 
-def in_parts(items: Iterable[T], most: int = MAX_ASKED) -> Iterator[list[T]]:
-    """The items in lists of at most so many; none for no items."""
+def in_parts(items: Iterable[T], most: int | None = None) -> Iterator[list[T]]:
+    """The items in lists of at most so many (`MAX_ASKED`); none for no items."""
     rest = iter(items)
-    while part := list(islice(rest, most)):
+    while part := list(islice(rest, most or MAX_ASKED)):
         yield part
 
 
