@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from strandline import Admin, Consumer, Producer
 from strandline.client import KnownProducer, ProducerIdentity
-from strandline.client.assignment import FetchedBatches
-from strandline.client.errors import ClientError, FlushTimedOut, OffsetOutOfRange
+from strandline.client.errors import ClientError, FlushTimedOut
 from strandline.client.errors import UnknownTopic as NoSuchTopic
 from strandline.client.settings import AdminSettings, ConsumerSettings
 from strandline.client.sync_producer import SendManyFuture
@@ -27,13 +26,11 @@ from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.marks import KEPT_MS, Mark, from_committed, to_committed
 from strandline.spark_connector.writing.once import FoundRows, FoundTasks, Written
 from strandline.spark_connector.writing.rows import RecordRows, send
+from strandline.spark_connector.writing.stretch import Stretch
 
 PAUSE_S = 0.1
 UNKNOWN_PAUSES = 50
 """Of PAUSE_S: a topic that no broker has heard of by then does not exist."""
-SILENT_MS = 1_000
-SILENCES = 30
-"""So long a leader may be slow; then there is nothing more to come."""
 FETCH_BYTES = 4 << 20
 APPEND_TIME = 1
 DELETION_MS = 5_000
@@ -166,57 +163,28 @@ class SinkClusterClient:
         return found
 
     def read_back(self, partition: TopicPartition, start: int, end: int, first_sequence: int) -> FoundRows | None:
-        log_start = self._consumer.beginning_offsets([partition])[partition]
-        identity, digests, count, is_whole, has_own_times, has_gaps = self._identity, bytearray(), 0, True, True, False
-        position = max(start, log_start)
-        try:
-            for chunk in self._read(partition, position, end):
-                if chunk is None:
-                    return None
-                has_gaps = has_gaps or _has_gaps(chunk, position)
-                position = chunk.next_offset
-                for sequence, record in records_of_producer(chunk.records, identity.producer_id, identity.epoch):
-                    if sequence < first_sequence or record.offset >= end:
-                        continue
-                    is_own_time = record.timestamp_type != APPEND_TIME
-                    has_own_times = has_own_times and is_own_time
-                    is_whole = is_whole and sequence == first_sequence + count
-                    stamp = record.timestamp_ms if self._has_timestamps and is_own_time else None
-                    digests += digest(record.key, record.value, record.headers, stamp)
-                    count += 1
-        except OffsetOutOfRange:  # deleted, or cut, meanwhile
+        stretch = Stretch(self._consumer, partition, start, end)
+        identity, digests, count, is_whole, has_own_times = self._identity, bytearray(), 0, True, True
+        for records in stretch:
+            for sequence, record in records_of_producer(records, identity.producer_id, identity.epoch):
+                if sequence < first_sequence or record.offset >= end:
+                    continue
+                is_own_time = record.timestamp_type != APPEND_TIME
+                has_own_times = has_own_times and is_own_time
+                is_whole = is_whole and sequence == first_sequence + count
+                stamp = record.timestamp_ms if self._has_timestamps and is_own_time else None
+                digests += digest(record.key, record.value, record.headers, stamp)
+                count += 1
+        if not stretch.is_readable:
             return None
-        return FoundRows(count, digests, is_whole, has_own_times, log_start, has_gaps or position < end)
+        return FoundRows(count, digests, is_whole, has_own_times, stretch.log_start, stretch.has_gaps)
 
     def tasks_in_log(self, partition: TopicPartition, start: int, end: int) -> FoundTasks | None:
-        log_start = self._consumer.beginning_offsets([partition])[partition]
+        stretch = Stretch(self._consumer, partition, start, end)
         tasks: set[int] = set()
-        has_gaps, position = False, max(start, log_start)
-        try:
-            for chunk in self._read(partition, position, end):
-                if chunk is None:
-                    return None
-                has_gaps = has_gaps or _has_gaps(chunk, position)
-                position = chunk.next_offset
-                tasks |= self._tasks((each.producer_id, each.producer_epoch) for _, each in scan(chunk.records))
-        except OffsetOutOfRange:
-            return None
-        return FoundTasks(tasks, log_start, has_gaps or position < end)
-
-    def _read(self, partition: TopicPartition, start: int, end: int) -> Iterator[FetchedBatches | None]:
-        """All batches of [start, end); None, and nothing more, where `end` is not committed. OffsetOutOfRange."""
-        self._consumer.assign([partition])
-        self._consumer.seek(partition, start)
-        silences = 0
-        while start < end and silences < SILENCES:  # the last records may have been compacted
-            chunks = self._consumer.fetch_batches(timeout_ms=SILENT_MS)
-            silences = 0 if chunks else silences + 1
-            if not chunks and self._consumer.end_offsets([partition])[partition] < end:
-                yield None
-                return
-            for chunk in chunks:
-                start = chunk.next_offset
-                yield chunk
+        for records in stretch:
+            tasks |= self._tasks((header.producer_id, header.producer_epoch) for _, header in scan(records))
+        return FoundTasks(tasks, stretch.log_start, stretch.has_gaps) if stretch.is_readable else None
 
     # --- Writing ---
 
@@ -242,12 +210,3 @@ class SinkClusterClient:
 
     def pause(self) -> None:
         pause(PAUSE_S)
-
-
-def _has_gaps(chunk: FetchedBatches, position: int) -> bool:
-    """Whether some offsets from `position` to the chunk's end have no record."""
-    for _, header in scan(chunk.records):
-        if header.base_offset > position or header.records_count <= header.last_offset_delta:
-            return True
-        position = header.next_offset
-    return position < chunk.next_offset

@@ -55,10 +55,12 @@ def write_once(batches: Iterable[pa.RecordBatch], options: SinkOptions, identity
     if first is None:
         return TaskReport(0, identity)
     has_timestamps = "timestamp" in first.schema.names
+    batches = chain([first], source)
+    del first  # it has up to some megabytes, and the task may run for long
     try:
         with closing(SinkClusterClient(options, identity, has_timestamps=has_timestamps)) as cluster:
             writer = OnceWriter(cluster, identity, run, has_timestamps=has_timestamps)
-            for batch in pieces(chain([first], source)):
+            for batch in pieces(batches):
                 writer.write(placed(rows_of(batch, options, clock.now_ms()), writer.partitions_count))
                 rows_count += batch.num_rows
             writer.finish()
