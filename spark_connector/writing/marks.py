@@ -7,7 +7,9 @@ Rules, which the tasks of a version keep without knowing of each other:
 * A task reads where the partitions end, then the marks, and only where a mark is of an earlier version it sets one.
   Nobody writes a row before the mark of its version stands. So a mark never lies behind a row of its version, though
   several tasks may set it: who found none had read the end before anybody wrote.
-* All tasks and attempts place rows among as many partitions as the mark names, also when the topic has more by then.
+* All tasks and attempts place rows among as many partitions as the mark names, also when the topic has more by then;
+  only rows that name one of those go there. A topic that grows between the marks of two tasks gets marks that differ,
+  or rows that are not found where they are placed again: both are errors.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ KEPT_MS = 10 * 365 * 24 * 3600 * 1000
 
 
 class Mark(NamedTuple):
-    """Of one partition. `started_ms`: when the version began with it, wall clock of the task that found it so."""
+    """Of one partition. `partitions_count`: among how many rows are placed. `started_ms`: when the version began with
+    it, wall clock of the task that found it so."""
 
     version: int
     end_offset: int

@@ -20,7 +20,7 @@ What makes that safe:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -40,6 +40,7 @@ from strandline.spark_connector.errors import (
 from strandline.spark_connector.writing.claims import Claims, digest
 from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.marks import Mark
+from strandline.spark_connector.writing.placing import Room
 from strandline.spark_connector.writing.rows import RecordRows
 
 CHUNKS_UNDER_WAY = 2
@@ -163,8 +164,8 @@ class OnceWriter:
         self._identity = identity
         self._run = run
         self._has_timestamps = has_timestamps
-        self._counts: dict[str, int] = {}
-        """Of the topics that were begun: among how many partitions rows are placed."""
+        self._rooms: dict[str, Room] = {}
+        """Of the topics that were begun."""
         self._starts: dict[TopicPartition, int] = {}
         """Where reading back begins."""
         self._next: dict[TopicPartition, int] = {}
@@ -183,13 +184,13 @@ class OnceWriter:
 
     @property
     def topics(self) -> list[str]:
-        return sorted(self._counts)
+        return sorted(self._rooms)
 
-    def partitions_count(self, topic: str) -> int:
-        """Among how many partitions the topic's rows are to be placed."""
-        if topic not in self._counts:
+    def room_of(self, topic: str) -> Room:
+        """Where the topic's rows are to be placed. Raises as `write`, and RowsChanged."""
+        if topic not in self._rooms:
             self._begin(topic)
-        return self._counts[topic]
+        return self._rooms[topic]
 
     def write(self, placed: Mapping[TopicPartition, RecordRows]) -> None:
         """Rows of topics that were begun. Raises WriteFailed, SupersededWrite, WrittenRowsGone."""
@@ -222,15 +223,15 @@ class OnceWriter:
             partitions = [TopicPartition(topic, number) for number in range(count)]
             ends = cluster.ends(partitions)  # before the marks: see there
             begun = self._marks_of_version(topic, topic_id, partitions)
-            placed_among = begun[min(begun)].partitions_count if begun else count
+            placed_among = _placed_among(topic, begun.values(), count)
             if placed_among <= count:
                 break
             patience.wait(unchanged(f"topic {topic!r} has {count} partitions, and had {placed_among} before"))
-        count = placed_among  # all attempts place rows as the first one did
-        partitions = partitions[:count]
         now_ms = cluster.now_ms()
         fresh = {
-            at: Mark(version, ends[at], count, now_ms, topic_id, self._run) for at in partitions if at not in begun
+            at: Mark(version, ends[at], placed_among, now_ms, topic_id, self._run)
+            for at in partitions
+            if at not in begun
         }
         if fresh:
             cluster.set_marks(fresh)
@@ -240,7 +241,7 @@ class OnceWriter:
             self._claims[at] = Claims()
         self._catch_up([at for at in partitions if at in begun], begun)
         self.is_repeated = self.is_repeated or any(mark.run != self._run for mark in begun.values())
-        self._counts[topic] = count
+        self._rooms[topic] = Room(count, placed_among)
         if self._is_open and any(self._next[at] for at in partitions):
             while self._under_way:
                 self._settle()
@@ -396,6 +397,17 @@ class OnceWriter:
             if not found.has_own_times:
                 self._append_times.add(at)
         return None
+
+
+def _placed_among(topic: str, begun: Collection[Mark], partitions_count: int) -> int:
+    """All attempts place rows as the first one did. RowsChanged: two tasks were the first."""
+    counts = sorted({mark.partitions_count for mark in begun}) or [partitions_count]
+    if len(counts) > 1:
+        raise RowsChanged(
+            f"topic {topic!r} grew from {counts[0]} to {counts[-1]} partitions while this write began, and some of its "
+            f"tasks have placed their rows among fewer partitions than others{NOT_SURE}"
+        )
+    return counts[0]
 
 
 def may_be_forgotten(cluster: SinkCluster, mark: Mark) -> bool:

@@ -8,6 +8,7 @@ value. (Otherwise the producer chooses for the latter: a batch of rows at a time
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -23,18 +24,22 @@ from strandline.spark_connector.writing.rows import RecordRows, Rows
 FEW = 16
 """So many keys of one length are hashed one by one."""
 
-PartitionsCount = Callable[[str], int]
-"""Of a topic."""
+
+class Room(NamedTuple):
+    """For the rows of one topic: those that name no partition go to the first `placed_among` of its partitions."""
+
+    partitions_count: int
+    placed_among: int
 
 
 def placed(
-    rows: Rows, partitions_count: PartitionsCount, *, keyless_are_placed: bool = True
+    rows: Rows, room_of: Callable[[str], Room], *, keyless_are_placed: bool = True
 ) -> dict[TopicPartition, RecordRows]:
     """Rows by partition, in order; those of NO_PARTITION are for the producer to place, where keyless rows are not
     placed. WriteFailed: a row names a partition that its topic does not have."""
     groups: dict[TopicPartition, RecordRows] = {}
     for topic, partitions, records in _by_topic(rows):
-        numbers = _numbers(topic, partitions, records, partitions_count(topic), keyless_are_placed)
+        numbers = _numbers(topic, partitions, records, room_of(topic), keyless_are_placed)
         for number, own in _divided(records, numbers):
             groups[TopicPartition(topic, number)] = own
     return groups
@@ -53,16 +58,16 @@ def _by_topic(rows: Rows) -> Iterator[tuple[str, pa.Array | None, RecordRows]]:
         yield topic, None if rows.partitions is None else rows.partitions.take(pa.array(own)), rows.records.at(own)
 
 
-def _numbers(topic: str, partitions: pa.Array | None, records: RecordRows, count: int, keyless_are_placed: bool) -> I64:
+def _numbers(topic: str, partitions: pa.Array | None, records: RecordRows, room: Room, keyless_are_placed: bool) -> I64:
     """Of the partition of each row."""
     if partitions is None:
-        return _chosen(records, count, keyless_are_placed)
+        return _chosen(records, room.placed_among, keyless_are_placed)
     most = pc.max(partitions).as_py()
-    if most is not None and most >= count:
-        raise WriteFailed(f"topic {topic!r} has no partition {most}, only {count} of them")
+    if most is not None and most >= room.partitions_count:
+        raise WriteFailed(f"topic {topic!r} has no partition {most}, only {room.partitions_count} of them")
     numbers: I64 = partitions.fill_null(NO_PARTITION).to_numpy().astype(np.int64)
     left = np.flatnonzero(numbers == NO_PARTITION)
-    numbers[left] = _chosen(records.at(left), count, keyless_are_placed)
+    numbers[left] = _chosen(records.at(left), room.placed_among, keyless_are_placed)
     return numbers
 
 

@@ -18,7 +18,7 @@ from strandline.runtime.client_environment import production_client_environment
 from strandline.spark_connector.errors import WriteFailed
 from strandline.spark_connector.options.sink_options import SinkOptions
 from strandline.spark_connector.worker import spare_modules
-from strandline.spark_connector.writing.identity import TaskIdentity
+from strandline.spark_connector.writing.identity import MAX_TASKS, TaskIdentity
 
 if TYPE_CHECKING:
     import pyarrow
@@ -99,7 +99,13 @@ def _written(
     spare_modules("writing")
     if not options.is_exactly_once:
         return write_again(iterator, options)
-    return write_once(iterator, options, TaskIdentity(scope, version, TaskContext.get().partitionId()), run)
+    task = TaskContext.get().partitionId()
+    if task >= MAX_TASKS:
+        raise WriteFailed(
+            f"a write has at most {MAX_TASKS} tasks, and this is number {task}; divide the rows into fewer (coalesce, "
+            "repartition), or set exactlyOnce to false"
+        )
+    return write_once(iterator, options, TaskIdentity(scope, version, task), run)
 
 
 def check_division(reports: Sequence[TaskReport], options: SinkOptions) -> None:

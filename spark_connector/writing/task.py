@@ -27,7 +27,7 @@ from strandline.spark_connector.writing.cluster import PRODUCER_DEFAULTS, SinkCl
 from strandline.spark_connector.writing.columns import rows_of
 from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.once import CHUNKS_UNDER_WAY, OnceWriter
-from strandline.spark_connector.writing.placing import placed
+from strandline.spark_connector.writing.placing import Room, placed
 from strandline.spark_connector.writing.rows import send
 
 PIECE_BYTES = 8 << 20
@@ -61,7 +61,7 @@ def write_once(batches: Iterable[pa.RecordBatch], options: SinkOptions, identity
         with closing(SinkClusterClient(options, identity, has_timestamps=has_timestamps)) as cluster:
             writer = OnceWriter(cluster, identity, run, has_timestamps=has_timestamps)
             for batch in pieces(batches):
-                writer.write(placed(rows_of(batch, options, clock.now_ms()), writer.partitions_count))
+                writer.write(placed(rows_of(batch, options, clock.now_ms()), writer.room_of))
                 rows_count += batch.num_rows
             writer.finish()
     except ClientError as error:
@@ -76,10 +76,15 @@ def write_again(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Task
     settings: dict[str, Any] = {**PRODUCER_DEFAULTS, **options.producer_settings}
     under_way: deque[list[SendManyFuture]] = deque()
     producer = Producer(options.bootstrap_servers, acks="all", **settings)
+
+    def room_of(topic: str) -> Room:
+        count = len(producer.partitions_for(topic))
+        return Room(count, placed_among=count)
+
     try:
         for batch in pieces(batches):
             rows = rows_of(batch, options, clock.now_ms())
-            groups = placed(rows, lambda topic: len(producer.partitions_for(topic)), keyless_are_placed=False)
+            groups = placed(rows, room_of, keyless_are_placed=False)
             under_way.append([send(producer, partition, rows) for partition, rows in groups.items()])
             rows_count += batch.num_rows
             if len(under_way) > CHUNKS_UNDER_WAY:

@@ -46,7 +46,7 @@ class Site:
         with closing(self.client(identity or self.me)) as cluster:
             writer = OnceWriter(cluster, identity or self.me, "run", has_timestamps=False)
             for begin in range(0, len(rows), chunk):
-                writer.write(placed(sink_rows(self.topic, rows[begin : begin + chunk]), writer.partitions_count))
+                writer.write(placed(sink_rows(self.topic, rows[begin : begin + chunk]), writer.room_of))
             writer.finish()
             return writer.found_rows
 

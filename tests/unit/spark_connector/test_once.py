@@ -47,6 +47,7 @@ class Site:
         answers_lost: float = 0.0,
         has_timestamps: bool = False,
         run: str = "run-1",
+        partitions: Sequence[int | None] | None = None,
     ) -> Callable[[], None]:
         def write() -> None:
             sink = self.sinks[name] = MemorySink(self.topics, self.turns, name, identity, answers_lost)
@@ -55,8 +56,9 @@ class Site:
             try:
                 for begin in range(0, len(rows), chunk):
                     part = rows[begin : begin + chunk]
-                    batch = sink_rows([topic for topic, _ in part], [record for _, record in part])
-                    writer.write(placed(batch, writer.partitions_count))
+                    named = partitions[begin : begin + chunk] if partitions else None
+                    batch = sink_rows([topic for topic, _ in part], [record for _, record in part], named)
+                    writer.write(placed(batch, writer.room_of))
                 writer.finish()
                 self.finished[name] = writer
             except Exception as error:
@@ -339,6 +341,67 @@ def test_a_topic_that_grew_meanwhile_keeps_its_placing_until_the_next_version() 
     assert not site.topics.logs[TopicPartition(T, 2)].entries
     site.run(rows(*range(40)), TaskIdentity("query.q", 8, 0))
     assert site.topics.logs[TopicPartition(T, 2)].entries
+
+
+def test_a_row_may_name_a_partition_that_was_added_since_its_write_began() -> None:
+    """Who is told that there is no such partition adds it, and repeats the write."""
+    site = Site(t=2)
+    given, third = rows(*range(6)), TopicPartition(T, 2)
+    with pytest.raises(WriteFailed, match="topic 't' has no partition 2, only 2 of them"):
+        site.run(given, partitions=[None, None, None, None, None, 2])
+    site.topics.logs[third] = Log()
+    site.run(given, partitions=[None, None, None, None, None, 2])
+    assert site.run(given, partitions=[None, None, None, None, None, 2]).found_rows == 6
+    assert site.counts() == counted(given)
+    assert [each.record for each in site.topics.logs[third].entries] == [given[5][1]]
+
+
+def test_a_topic_that_grows_between_the_marks_of_two_tasks_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Task 1 finds more partitions than task 0, which had not set its marks yet, and ends before it does."""
+    site, other = Site(t=2), Site()
+    other.topics = site.topics
+    called = MemorySink._called
+
+    def and_the_topic_grows(self: MemorySink, call: str) -> None:
+        if self.identity.task == 0 and call == "set_marks":
+            site.topics.logs |= {TopicPartition(T, number): Log() for number in (2, 3)}
+            other.run(rows(*range(4)), TaskIdentity("query.q", 7, 1))
+        called(self, call)
+
+    monkeypatch.setattr(MemorySink, "_called", and_the_topic_grows)
+    site.run(rows(8, 9))
+    for task, again in enumerate([rows(8, 9), rows(*range(4))]):
+        with pytest.raises(RowsChanged, match="grew from 2 to 4 partitions while this write began"):
+            other.run(again, TaskIdentity("query.q", 7, task))
+    assert site.counts() == counted(rows(8, 9, *range(4)))
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_rows_stand_once_or_there_is_an_error_where_a_topic_grows_while_tasks_begin(seed: int) -> None:
+    site = Site(seed, t=2)
+    given = [rows(*(site.random.randrange(1000) for _ in range(5))) for _ in range(2)]
+    left, is_grown = {0, 1}, []
+
+    def grow() -> None:
+        for _ in range(site.random.randrange(6)):
+            site.turns.pass_on("grow")
+        for number in (2, 3, 4):
+            site.topics.logs[TopicPartition(T, number)] = Log()
+        is_grown.append(True)
+
+    while left and not site.failed:
+        round_ = len(site.sinks)
+        attempts = {
+            f"{task}r{round_}": site.attempt(f"{task}r{round_}", given[task], TaskIdentity("query.q", 7, task))
+            for task in left
+        }
+        mortality = dict.fromkeys(attempts, 0.15 if round_ < 20 else 0.0)
+        site.turns.run(attempts if is_grown else attempts | {"grow": grow}, mortality)
+        left -= {int(name[0]) for name in site.finished}
+    if site.failed:
+        assert {type(error) for error in site.failed.values()} == {RowsChanged}
+    else:
+        assert site.counts() == counted(given[0] + given[1])
 
 
 def test_timestamps_tell_rows_apart_unless_the_topic_puts_its_own() -> None:

@@ -13,10 +13,15 @@ from strandline.client.accumulator import ToSend
 from strandline.client.partitioner import murmur2, partition_for_key
 from strandline.protocol.types import NO_PARTITION, TopicPartition
 from strandline.spark_connector.errors import WriteFailed
-from strandline.spark_connector.writing.placing import FEW, hashes_of, placed
+from strandline.spark_connector.writing.placing import FEW, Room, hashes_of, placed
 from support.sink_rows import sink_rows
 
 COUNTS = {"t": 3, "u": 4}
+
+
+def room_of(topic: str) -> Room:
+    """One more partition than rows are placed among."""
+    return Room(COUNTS[topic] + 1, placed_among=COUNTS[topic])
 
 
 @property_of(st.lists(st.integers(0, 13).flatmap(lambda size: st.binary(min_size=size, max_size=size)), max_size=120))
@@ -31,7 +36,7 @@ ROWS = st.lists(
         st.sampled_from([None, b"", b"ann", b"bob"]) | st.binary(max_size=9),
         st.sampled_from([None, b"", b"x"]) | st.binary(max_size=9),
         st.sampled_from(["t", "u"]),
-        st.none() | st.integers(0, 2),
+        st.none() | st.integers(0, 3),
     ),
     max_size=60,
 )
@@ -53,10 +58,10 @@ def test_rows_go_where_they_say_or_by_key_as_kafka_does_or_by_value(
         expected.setdefault(TopicPartition(topic, number), []).append((key, value))
     topics, partitions = [row[2] for row in rows], [row[3] for row in rows] if names_partitions else None
     given = sink_rows(topics, [row[:2] for row in rows], partitions)
-    found = placed(given, COUNTS.__getitem__, keyless_are_placed=keyless_are_placed)
+    found = placed(given, room_of, keyless_are_placed=keyless_are_placed)
     assert {at: own.records() for at, own in found.items()} == expected
 
 
 def test_a_row_for_a_partition_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(WriteFailed, match=r"topic 't' has no partition 7, only 3 of them"):
-        placed(sink_rows("t", [(None, b"x"), (None, b"y")], [0, 7]), COUNTS.__getitem__)
+    with pytest.raises(WriteFailed, match=r"topic 't' has no partition 7, only 4 of them"):
+        placed(sink_rows("t", [(None, b"x"), (None, b"y")], [0, 7]), room_of)

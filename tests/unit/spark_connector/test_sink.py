@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime
 import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import (
     BinaryType,
@@ -19,10 +21,18 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from strandline.spark_connector.errors import InvalidOption, InvalidSinkColumn, NullTopic, SourceError, UnsupportedMode
+from strandline.spark_connector.errors import (
+    InvalidOption,
+    InvalidSinkColumn,
+    NullTopic,
+    SourceError,
+    UnsupportedMode,
+    WriteFailed,
+)
 from strandline.spark_connector.options.sink_options import parse_sink_options
 from strandline.spark_connector.source import StrandlineDataSource
 from strandline.spark_connector.writing.columns import rows_of
+from strandline.spark_connector.writing.sink import StrandlineWriter
 
 TYPES = {
     "string": StringType(),
@@ -174,3 +184,11 @@ def test_headers_can_be_left_out() -> None:
     for value, found in (("true", (None, b"x", [("a", b"")], 7)), ("false", (None, b"x"))):
         options = parse_sink_options({"servers": "b:1", "topic": "t", "includeHeaders": value})
         assert rows_of(batch(value=["x"], headers=headers), options, now_ms=7).records.records() == [found]
+
+
+def test_more_tasks_than_producer_ids_tell_apart_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = SimpleNamespace(partitionId=lambda: 2**20)
+    monkeypatch.setattr(TaskContext, "_taskContext", task)
+    writer = StrandlineWriter(parse_sink_options({"kafka.bootstrap.servers": "h:1", "topic": "t"}))
+    with pytest.raises(WriteFailed, match="a write has at most 1048576 tasks, and this is number 1048576"):
+        writer.write(iter(()))
