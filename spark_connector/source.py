@@ -27,7 +27,6 @@ from strandline.spark_connector.options.request import COLUMNS, HEADERS, SourceO
 from strandline.spark_connector.options.sink_options import SinkOptions, parse_sink_options
 from strandline.spark_connector.options.source_options import parse_options
 from strandline.spark_connector.options.stream_options import parse_stream_options
-from strandline.spark_connector.reading.pushdown import EVERYTHING, push
 from strandline.spark_connector.reading.ranges import RangePartition
 from strandline.spark_connector.streaming.stream_reader import StrandlineStreamReader
 from strandline.spark_connector.writing.columns import check_columns
@@ -35,7 +34,6 @@ from strandline.spark_connector.writing.sink import CAN_WRITE_STREAMS, Strandlin
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql.datasource import Filter
 
 TYPES = {
     "key": BinaryType(),
@@ -76,7 +74,7 @@ class StrandlineDataSource(DataSource):  # type: ignore[misc]  # pyspark has no 
         """Raises InvalidOption; CustomSchema where the user gave a schema."""
         options = parse_options(self.options)
         _check(schema, options)
-        return PushdownReader(options) if options.pushdown else StrandlineReader(options)
+        return StrandlineReader(options)
 
     def streamReader(self, schema: StructType) -> StrandlineStreamReader:
         """Raises InvalidOption; CustomSchema where the user gave a schema."""
@@ -130,13 +128,12 @@ class StrandlineReader(DataSourceReader):  # type: ignore[misc]  # pyspark has n
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
-        self.narrowing = EVERYTHING
 
     def partitions(self) -> list[InputPartition]:
         """On the driver: resolve all offsets to one snapshot below the high watermarks, and split it."""
         from strandline.spark_connector.reading.reader import plan_ranges
 
-        return [RangePartition(each) for each in plan_ranges(self.options, warn, self.narrowing)]
+        return [RangePartition(each) for each in plan_ranges(self.options, warn)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """On an executor. Where there is nothing to read, Spark calls this once with a partition that is not ours."""
@@ -145,13 +142,3 @@ class StrandlineReader(DataSourceReader):  # type: ignore[misc]  # pyspark has n
         from strandline.spark_connector.reading.reader import read_range
 
         yield from read_range(self.options, partition.wanted, warn)
-
-
-class PushdownReader(StrandlineReader):
-    """With `pushdown=true`: filters narrow what is read. A class of its own, since Spark refuses a reader that has
-    `pushFilters` while spark.sql.python.filterPushdown.enabled is off (DATA_SOURCE_PUSHDOWN_DISABLED says so)."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Called before `partitions`, in the same process; returns what Spark must still apply."""
-        self.narrowing, left = push(filters)
-        return left

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from strandline.protocol.types import TopicPartition
 
@@ -109,6 +110,64 @@ class SpecificTimestamps:
 OffsetLimit = OffsetWord | SpecificOffsets | GlobalTimestamp | SpecificTimestamps
 
 
+# --- Which of the rows ------------------------------------------------------------------------------------------
+
+
+class Limits(NamedTuple):
+    """Of one column: values from `first` on and below `end`, of those `among`; None: no limit."""
+
+    first: int | None = None
+    end: int | None = None
+    among: frozenset[int | str] | None = None
+
+    def both(self, other: Limits) -> Limits:
+        """What both of them allow."""
+        firsts = [each for each in (self.first, other.first) if each is not None]
+        ends = [each for each in (self.end, other.end) if each is not None]
+        among = [each for each in (self.among, other.among) if each is not None]
+        return Limits(
+            max(firsts, default=None), min(ends, default=None), frozenset.intersection(*among) if among else None
+        )
+
+    def allows(self, value: int | str) -> bool:
+        if self.among is not None and value not in self.among:
+            return False
+        if isinstance(value, str):
+            return True
+        return (self.first is None or value >= self.first) and (self.end is None or value < self.end)
+
+    def bounds(self) -> tuple[int | None, int | None]:
+        """Nothing below the one or from the other on is allowed. Of numbers."""
+        if self.among is None:
+            return self.first, self.end
+        numbers = [each for each in self.among if isinstance(each, int) and self.allows(each)]
+        return (min(numbers), max(numbers) + 1) if numbers else (0, 0)
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What the option `where` leaves of a read; timestamps in milliseconds."""
+
+    topic: Limits = NO_LIMITS
+    partition: Limits = NO_LIMITS
+    offset: Limits = NO_LIMITS
+    timestamp: Limits = NO_LIMITS
+
+    @property
+    def is_of_rows(self) -> bool:
+        """Some rows of a partition may meet it and others not, by more than a range of offsets."""
+        return self.timestamp != NO_LIMITS or self.offset.among is not None
+
+
+EVERYTHING = Condition()
+
+
+# --- All together -----------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """All options, checked. `columns`: of the rows, in their order; `poll_timeout_ms` None: as long as Spark waits for
@@ -126,6 +185,6 @@ class SourceOptions:
     columns: tuple[str, ...]
     poll_timeout_ms: int | None
     isolation_level: str
-    pushdown: bool
+    condition: Condition
     client_settings: Mapping[str, str]
     warnings: tuple[str, ...]

@@ -20,6 +20,7 @@ from strandline.spark_connector.errors import InvalidOption
 from strandline.spark_connector.options.names import bootstrap_servers, check_names, client_settings, near
 from strandline.spark_connector.options.request import (
     COLUMNS,
+    EVERYTHING,
     HEADERS,
     Assign,
     SourceOptions,
@@ -30,6 +31,7 @@ from strandline.spark_connector.options.request import (
 from strandline.spark_connector.options.start_and_end import check_order, ending, starting
 from strandline.spark_connector.options.table import Use
 from strandline.spark_connector.options.values import boolean, is_partition, json_object, number, positive
+from strandline.spark_connector.options.where import condition
 
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 ENDINGS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
@@ -43,6 +45,8 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sou
     for name in ENDINGS:
         if is_stream and name.lower() in given:
             raise InvalidOption(f"ending offset not valid in streaming queries: leave out the option {name}")
+    if is_stream and "where" in given:
+        raise InvalidOption("where is not valid in streaming queries: filter() the DataFrame")
     warnings = check_names(given, use)
     strategy = given.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
     if strategy not in ("error", "latest"):
@@ -54,6 +58,8 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sou
     if "kafka.group.id" in given:
         advice = "; commitGroup shows a group where the query is" if is_stream else ""
         warnings.append(f"option kafka.group.id has no effect: a query joins no consumer group{advice}")
+    if boolean(given, "pushdown", False) and not is_stream:
+        warnings.append("option pushdown has no effect: Spark filters by itself; where narrows what is read")
     start, end = starting(given, is_stream=is_stream), ending(given)
     check_order(start, end)
     return SourceOptions(
@@ -68,7 +74,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sou
         columns=_columns(given),
         poll_timeout_ms=positive(given, "kafkaConsumer.pollTimeoutMs"),
         isolation_level=_isolation_level(given),
-        pushdown=boolean(given, "pushdown", False),
+        condition=condition(given["where"]) if "where" in given else EVERYTHING,
         client_settings=settings,
         warnings=(*without_effect, *warnings),
     )

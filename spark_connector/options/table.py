@@ -196,13 +196,23 @@ OPTIONS = (
         f"{_OURS}, which reads all: Spark prunes no columns of a Python source.",
     ),
     Option(
+        "where",
+        "condition",
+        "",
+        Use.BATCH,
+        "Only rows that meet it, and no more is read than that needs: comparisons of `topic`, `partition`, `offset` or "
+        "`timestamp` with constants, joined by AND, such as `partition IN (0, 2) AND timestamp >= '2026-03-01'`. Times "
+        "are in UTC where they name no zone.",
+        _OURS + ".",
+    ),
+    Option(
         "pushdown",
         "true or false",
         "false",
         Use.BATCH,
-        "Filters on topic, partition, offset and timestamp narrow what is read; needs "
-        "`spark.sql.python.filterPushdown.enabled=true`.",
-        _OURS + ".",
+        "Accepted, has no effect: Spark filters by itself, and `where` narrows what is read.",
+        f"{_OURS}. Spark keeps one plan of a Python source for all scans of a DataFrame, so filters that it pushed "
+        "down would count for other queries, too.",
     ),
     # --- Tasks ---
     Option(

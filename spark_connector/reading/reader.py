@@ -20,7 +20,8 @@ from strandline.protocol.records.columnar import BatchDecoder
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.client_environment import production_client_environment
 from strandline.spark_connector.errors import CorruptRecords, DataLoss, OffsetGone, ReadTimeout, UnknownTopic
-from strandline.spark_connector.options.request import Assign, SourceOptions, Subscribe, Subscription
+from strandline.spark_connector.options.request import Assign, Condition, SourceOptions, Subscribe, Subscription
+from strandline.spark_connector.reading import narrowing
 from strandline.spark_connector.reading.arrow import BYTES_PER_BATCH, ROWS_PER_BATCH, RowBuffer
 from strandline.spark_connector.reading.network_timeout import poll_timeout_ms
 from strandline.spark_connector.reading.planning import (
@@ -30,7 +31,6 @@ from strandline.spark_connector.reading.planning import (
     asked_timestamps,
     covering,
 )
-from strandline.spark_connector.reading.pushdown import EVERYTHING, Narrowing
 from strandline.spark_connector.reading.tasks import tasks
 from strandline.spark_connector.worker import spare_modules
 
@@ -69,18 +69,16 @@ class Cluster(Protocol):
 # --- On the driver ---------------------------------------------------------------------------------------------
 
 
-def plan_ranges(options: SourceOptions, warn: Warn, narrowing: Narrowing = EVERYTHING) -> list[OffsetRange]:
+def plan_ranges(options: SourceOptions, warn: Warn) -> list[OffsetRange]:
     """`plan` over the cluster that the options name."""
     from strandline.spark_connector.reading.cluster import ClusterClient
 
     now_ms = production_client_environment().wall_clock.now_ms()
     with ClusterClient(options) as cluster:
-        return plan(options, cluster, warn, now_ms, narrowing)
+        return plan(options, cluster, warn, now_ms)
 
 
-def plan(
-    options: SourceOptions, cluster: Cluster, warn: Warn, now_ms: int, narrowing: Narrowing = EVERYTHING
-) -> list[OffsetRange]:
+def plan(options: SourceOptions, cluster: Cluster, warn: Warn, now_ms: int) -> list[OffsetRange]:
     """What each task reads. `now_ms`: what times ago are counted from. Raises the errors of planning.py and
     UnknownTopic."""
     partitions = wanted_partitions(options.subscription, cluster)
@@ -101,7 +99,7 @@ def plan(
         warn=warn,
         now_ms=now_ms,
     )
-    ranges = narrowed(resolver.ranges(starting, ending), narrowing, cluster)
+    ranges = narrowed(resolver.ranges(starting, ending), options.condition, cluster)
     return tasks(
         [each._replace(topic_id=topic_ids[each.topic]) for each in ranges],
         leaders_of(ranges, cluster),
@@ -119,10 +117,10 @@ def leaders_of(ranges: Iterable[OffsetRange], cluster: Cluster) -> dict[TopicPar
     }
 
 
-def narrowed(ranges: list[OffsetRange], narrowing: Narrowing, cluster: Cluster) -> list[OffsetRange]:
-    """What pushed filters leave of the ranges."""
-    left = [clipped for each in ranges if (clipped := narrowing.clip(each)) is not None]
-    timestamps = narrowing.asked_timestamps(left)
+def narrowed(ranges: list[OffsetRange], condition: Condition, cluster: Cluster) -> list[OffsetRange]:
+    """What the condition leaves of the ranges."""
+    left = [part for each in ranges if (part := narrowing.clipped(each, condition)) is not None]
+    timestamps = narrowing.asked_timestamps(left, condition)
     if not timestamps:
         return left
     first = cluster.offsets_at(timestamps)
@@ -194,7 +192,7 @@ def read(options: SourceOptions, wanted: OffsetRange, cluster: Cluster, warn: Wa
             break
         before = position
         try:
-            position = yield from _read_chunk(rows, fetched, position, wanted.end)
+            position = yield from _read_chunk(rows, fetched, position, wanted.end, options.condition)
         except InvalidBatch as error:
             raise CorruptRecords(str(error)) from error
         if position == before:
@@ -208,7 +206,7 @@ def read(options: SourceOptions, wanted: OffsetRange, cluster: Cluster, warn: Wa
 
 
 def _read_chunk(
-    rows: RowBuffer, fetched: memoryview | bytes, position: int, end: int
+    rows: RowBuffer, fetched: memoryview | bytes, position: int, end: int, condition: Condition
 ) -> Generator[pa.RecordBatch, None, int]:
     """Adds the records in [position, end) of whole batches, and yields what is enough for an Arrow batch. Returns where
     to go on."""
@@ -220,22 +218,24 @@ def _read_chunk(
         decoder.add(place, header)
         position = max(position, header.next_offset)
         if decoder.records_count >= ROWS_PER_BATCH or decoder.size_bytes >= BYTES_PER_BATCH:
-            _add(rows, decoder, start, end)
+            _add(rows, decoder, start, end, condition)
             if rows.is_worth_a_batch:
                 yield rows.take()
-    _add(rows, decoder, start, end)
+    _add(rows, decoder, start, end, condition)
     if rows.is_worth_a_batch:
         yield rows.take()
     return position
 
 
-def _add(rows: RowBuffer, decoder: BatchDecoder, start: int, end: int) -> None:
-    """The collected records with offsets in [start, end)."""
+def _add(rows: RowBuffer, decoder: BatchDecoder, start: int, end: int, condition: Condition) -> None:
+    """The collected records with offsets in [start, end) that meet the condition."""
     if not decoder.records_count:
         return
     size_bytes = decoder.size_bytes
     columns = decoder.take(rows.depth)
     wanted = (columns.offsets >= start) & (columns.offsets < end)
+    if condition.is_of_rows:
+        wanted &= narrowing.matching(columns, condition)
     if not wanted.all():
         columns = columns.rows(wanted)
     if len(columns.offsets):

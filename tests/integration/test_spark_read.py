@@ -184,19 +184,26 @@ def test_sql_sees_the_source(spark: Any, served: EmbeddedCluster) -> None:
     assert (row.n, row.v, row.last) == (RECORDS, RECORDS - nulls, max(PER_PARTITION) - 1)
 
 
-def test_pushed_filters_read_less_and_return_the_same(spark: Any, load: Any) -> None:
-    wanted = (
-        f"partition IN (0, 2) AND offset >= 100 AND offset < 110 AND timestamp >= timestamp_millis({FIRST_MS + 309})"
-    )
-    expected_rows = {(row.partition, row.offset) for row in load().where(wanted).collect()}
+def test_a_condition_reads_less_and_returns_what_a_filter_does(spark: Any, load: Any) -> None:
+    wanted = f"partition IN (0, 2) AND offset >= 100 AND offset < 110 AND timestamp >= {FIRST_MS + 309}"
+    frame = load(where=wanted)
+    filtered = load().where(wanted.replace(f"{FIRST_MS + 309}", f"timestamp_millis({FIRST_MS + 309})"))
+    found, expected = ({(row.partition, row.offset) for row in each.collect()} for each in (frame, filtered))
+    assert found == expected == {(number, offset) for number in (0, 2) for offset in range(103, 110)}
+    assert frame.rdd.getNumPartitions() == 2
+
+
+def test_filters_of_one_query_do_not_count_for_another(spark: Any, load: Any) -> None:
+    """Spark keeps one plan of a Python source for all scans of a DataFrame."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        frame = load(pushdown="true").where(wanted)
-        assert {(row.partition, row.offset) for row in frame.collect()} == expected_rows
-        assert frame.rdd.getNumPartitions() == 2
+        frame = load(pushdown="true", columns="partition")
+        first, second = (frame.where(f"partition = {number}") for number in (0, 1))
+        both = {row.partition: row["count"] for row in first.union(second).groupBy("partition").count().collect()}
+        assert both == {0: PER_PARTITION[0], 1: PER_PARTITION[1]}
+        assert frame.count() == RECORDS
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
-    assert expected_rows == {(0, offset) for offset in range(103, 110)} | {(2, offset) for offset in range(103, 110)}
 
 
 def test_a_task_does_not_take_a_topic_created_anew_for_the_one_that_was_planned(served: EmbeddedCluster) -> None:

