@@ -217,8 +217,10 @@ def test_start_and_end_name_the_same_partitions() -> None:
         ("includeHeaders", "1"),
         ("minPartitions", "0"),
         ("minPartitions", "many"),
+        ("minPartitions", "2147483648"),
         ("minPartitions", "9" * 5000),
         ("maxRecordsPerPartition", "-5"),
+        ("maxRecordsPerPartition", "9223372036854775808"),
         ("kafkaConsumer.pollTimeoutMs", "0"),
         ("isolationLevel", "PERMISSIVE"),
         ("kafka.isolation.level", "serializable"),
@@ -236,6 +238,11 @@ def test_start_and_end_name_the_same_partitions() -> None:
 def test_what_cannot_be_meant_is_refused_and_named(name: str, value: str) -> None:
     text = refused({"servers": "b:1", "subscribe": "t", name: value})
     assert name.lower() in text.lower() or "offset can't be" in text
+
+
+def test_as_many_tasks_and_as_long_ones_as_sparks_types_allow_may_be_asked_for() -> None:
+    options = parse(minPartitions="2147483647", maxRecordsPerPartition="9223372036854775807")
+    assert (options.min_partitions, options.max_records_per_partition) == (2**31 - 1, 2**63 - 1)
 
 
 @pytest.mark.parametrize("value", ["-1", "1.5", "soon", "9" * 20, "9" * 5000])
