@@ -93,9 +93,20 @@ class DataLoss(SourceError):
     """Records of the asked range are gone, and failOnDataLoss is true."""
 
     condition = "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE"
+    remedy = DATA_LOSS_REMEDY
 
     def __init__(self, text: str) -> None:
-        super().__init__(f"{text}. {DATA_LOSS_REMEDY}")
+        super().__init__(f"{text}. {self.remedy}")
+
+
+class GoneSincePlanned(DataLoss):
+    """A task does not find records any more that were there when its read was planned."""
+
+    remedy = (
+        "A DataFrame or a view is planned once for each load(), however often it is asked: if that was a while ago, "
+        "load() it again. Otherwise some data may have been lost; to go on with what is left, set the option "
+        "failOnDataLoss to false."
+    )
 
 
 class PartitionsDeleted(DataLoss):

@@ -19,7 +19,7 @@ from strandline.protocol.records import InvalidBatch, scan
 from strandline.protocol.records.columnar import BatchDecoder
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.client_environment import production_client_environment
-from strandline.spark_connector.errors import CorruptRecords, DataLoss, OffsetGone, ReadTimeout, UnknownTopic
+from strandline.spark_connector.errors import CorruptRecords, GoneSincePlanned, OffsetGone, ReadTimeout, UnknownTopic
 from strandline.spark_connector.options.request import Assign, SourceOptions, Subscribe, Subscription
 from strandline.spark_connector.reading.arrow import BYTES_PER_BATCH, ROWS_PER_BATCH, RowBuffer
 from strandline.spark_connector.reading.network_timeout import poll_timeout_ms
@@ -172,7 +172,7 @@ def read_range(options: SourceOptions, wanted: OffsetRange, warn: Warn) -> Itera
 
 
 def read(options: SourceOptions, wanted: OffsetRange, cluster: Cluster, warn: Warn) -> Iterator[pa.RecordBatch]:
-    """The records of one range, in order. Raises DataLoss, ReadTimeout, CorruptRecords."""
+    """The records of one range, in order. Raises GoneSincePlanned, ReadTimeout, CorruptRecords."""
     partition = TopicPartition(wanted.topic, wanted.partition)
     rows = RowBuffer(*partition, options.columns)
     timeout_ms = poll_timeout_ms(options)
@@ -249,13 +249,13 @@ def _is_another_topic(wanted: OffsetRange, cluster: Cluster) -> bool:
 
 
 def _refuse_another_topic(options: SourceOptions, wanted: OffsetRange, position: int, warn: Warn) -> None:
-    """Nothing of what was planned is left: DataLoss unless that is allowed."""
+    """Nothing of what was planned is left: GoneSincePlanned unless that is allowed."""
     text = (
         f"Topic {wanted.topic!r} was deleted and created anew after the read was planned: offsets [{position}, "
         f"{wanted.end}) of its old partition {wanted.partition} are gone"
     )
     if options.fail_on_data_loss:
-        raise DataLoss(text)
+        raise GoneSincePlanned(text)
     warn(f"{text}; nothing of the new topic is read")
 
 
@@ -270,7 +270,7 @@ def _after_loss(
         f"[{held.earliest}, {held.latest}) now"
     )
     if options.fail_on_data_loss or losses > MAX_LOSSES:
-        raise DataLoss(text)
+        raise GoneSincePlanned(text)
     warn(f"{text}; reading what is left of it")
     if held.earliest <= position <= held.latest:
         return position
