@@ -233,6 +233,12 @@ class ReadTimeout(SourceError):
     condition = "KAFKA_READ_TIMEOUT"
 
 
+class ReadFailed(SourceError):
+    """No broker could be reached, or none answered, when a read was planned or carried out."""
+
+    condition = "STRANDLINE_READ_FAILED"
+
+
 # --- Pipelines -------------------------------------------------------------------------------------------------
 
 

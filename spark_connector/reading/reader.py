@@ -22,6 +22,7 @@ from strandline.runtime.client_environment import production_client_environment
 from strandline.spark_connector.errors import CorruptRecords, GoneSincePlanned, OffsetGone, ReadTimeout, UnknownTopic
 from strandline.spark_connector.options.request import Assign, SourceOptions, Subscribe, Subscription
 from strandline.spark_connector.reading.arrow import BYTES_PER_BATCH, ROWS_PER_BATCH, RowBuffer
+from strandline.spark_connector.reading.failures import named_failures
 from strandline.spark_connector.reading.network_timeout import poll_timeout_ms
 from strandline.spark_connector.reading.planning import (
     Held,
@@ -70,11 +71,11 @@ class Cluster(Protocol):
 
 
 def plan_ranges(options: SourceOptions, warn: Warn, narrowing: Narrowing = EVERYTHING) -> list[OffsetRange]:
-    """`plan` over the cluster that the options name."""
+    """`plan` over the cluster that the options name. Raises ReadFailed where that cannot be asked."""
     from strandline.spark_connector.reading.cluster import ClusterClient
 
     now_ms = production_client_environment().wall_clock.now_ms()
-    with ClusterClient(options) as cluster:
+    with named_failures(), ClusterClient(options) as cluster:
         return plan(options, cluster, warn, now_ms, narrowing)
 
 
@@ -163,11 +164,11 @@ def wanted_partitions(
 
 
 def read_range(options: SourceOptions, wanted: OffsetRange, warn: Warn) -> Iterator[pa.RecordBatch]:
-    """`read` over the cluster that the options name."""
+    """`read` over the cluster that the options name. Raises ReadFailed where that cannot be asked."""
     from strandline.spark_connector.reading.cluster import ClusterClient
 
     spare_modules("reading")
-    with ClusterClient(options) as cluster:
+    with named_failures(), ClusterClient(options) as cluster:
         yield from read(options, wanted, cluster, warn)
 
 
