@@ -110,9 +110,17 @@ class GoneSincePlanned(DataLoss):
 
 
 class PartitionsDeleted(DataLoss):
-    """A stream has read partitions that do not exist any more, or a topic that was created anew."""
+    """A stream has read partitions that do not exist any more, that its options name no longer, or whose topic was
+    created anew."""
 
     condition = "KAFKA_DATA_LOSS.PARTITIONS_DELETED"
+
+
+class PartitionsNotNamed(PartitionsDeleted):
+    """A stream has read partitions that its options name no longer. Spark's Kafka source takes them for deleted, and
+    has no other name for it."""
+
+    remedy = "Name them again to go on with them. To go on without them, set the option failOnDataLoss to false."
 
 
 class PartitionOffsetChanged(DataLoss):

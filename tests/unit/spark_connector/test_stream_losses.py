@@ -19,6 +19,7 @@ from strandline.spark_connector.errors import (
     LostInRun,
     PartitionOffsetChanged,
     PartitionsDeleted,
+    PartitionsNotNamed,
 )
 from strandline.spark_connector.streaming.offsets import StreamOffset, to_json
 from strandline.spark_connector.streaming.query import StreamQuery
@@ -214,3 +215,55 @@ def test_records_that_retention_took_before_they_were_read_are_a_loss(
     with pytest.raises(DataLoss):
         strict.plan(stored(first), stored(end))
     assert planned(lenient, first, end) == {0: (6, 10), 1: (0, 4)}
+
+
+OTHER = TopicPartition("u", 0)
+BOTH = {"t": {"0": 10, "1": 4}, "u": {"0": 1}}
+
+
+@pytest.mark.parametrize(
+    ("options", "left_out"),
+    [
+        ({"subscribe": "t"}, "u-0"),
+        ({"subscribe": "u"}, "t-0, t-1"),
+        ({"assign": '{"t":[0],"u":[0]}'}, "t-1"),
+        ({"subscribePattern": "^t$"}, "u-0"),
+    ],
+)
+def test_partitions_that_the_options_name_no_longer_are_not_called_deleted(
+    streams: Callable[..., StreamQuery],
+    cluster: MemoryCluster,
+    warnings: list[str],
+    options: dict[str, str],
+    left_out: str,
+) -> None:
+    cluster.add(OTHER, 0, [b"x"] * 3)
+    words = rf"Partitions {left_out} were .* no longer named by its options \(subscribe,"
+    with pytest.raises(PartitionsNotNamed, match=rf"PARTITIONS_DELETED\] {words}.* Name them again") as raised:
+        streams(**options).latest(BOTH, is_limited=False)
+    assert "lost because" not in str(raised.value) and "do not exist" not in str(raised.value)
+    lenient = streams(**options, failOnDataLoss="false")
+    end = lenient.latest(BOTH, is_limited=False)
+    assert not {f"{topic}-{number}" for topic in ("t", "u") for number in end.get(topic, {})} & {*left_out.split(", ")}
+    assert len(warnings) == 1
+    assert f"{left_out} were read by this query and are no longer named" in warnings[0]
+    assert lenient.latest(stored(end), is_limited=False) == end
+    assert len(warnings) == 1, "told once"
+
+
+def test_a_partition_that_is_left_out_and_deleted_is_called_deleted(
+    streams: Callable[..., StreamQuery], cluster: MemoryCluster
+) -> None:
+    with pytest.raises(PartitionsDeleted, match=r"Partitions u-0 were .* do not exist any more.*lost because"):
+        streams(subscribe="t").latest(BOTH, is_limited=False)
+    with pytest.raises(PartitionsDeleted, match=r"Partitions u-0 were .* do not exist any more"):
+        streams(subscribe="t,u").latest(BOTH, is_limited=False)
+
+
+def test_a_batch_that_was_planned_before_the_options_changed_is_read_as_planned(
+    streams: Callable[..., StreamQuery], cluster: MemoryCluster
+) -> None:
+    cluster.add(OTHER, 0, [b"x"] * 3)
+    end = streams(subscribe="t,u").latest(BOTH, is_limited=False)
+    (wanted,) = streams(subscribe="t").plan(BOTH, stored(end))
+    assert (wanted.topic, wanted.start, wanted.end) == ("u", 1, 3)
