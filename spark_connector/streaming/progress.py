@@ -103,6 +103,18 @@ def begin(
     return result
 
 
+def behind_lost(
+    begins: Mapping[TopicPartition, int], upto: Mapping[TopicPartition, int], seen: Seen
+) -> dict[TopicPartition, int]:
+    """From where the offsets of the next batch count towards its limits, where loss is allowed: from what its partition
+    still holds, but not from behind `upto`, which is all that the batch may reach.
+
+    The batch itself begins where the last one ended, so `ranges` tells of what is gone, once. If that counted, too, a
+    stream far behind its log start would make one empty batch after the other until it is there.
+    """
+    return {each: max(at, min(upto[each], seen.held[each].earliest)) for each, at in begins.items()}
+
+
 def _names(partitions: Iterable[TopicPartition]) -> str:
     """The first of them, in words."""
     names = sorted(partitions)

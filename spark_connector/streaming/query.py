@@ -28,7 +28,7 @@ from strandline.spark_connector.streaming.offsets import (
     from_json,
     to_json,
 )
-from strandline.spark_connector.streaming.progress import Losses, Seen, begin, ranges
+from strandline.spark_connector.streaming.progress import Losses, Seen, begin, behind_lost, ranges
 
 SAMPLED_AGAIN_AFTER = 16
 """After so many batches the sizes of records are estimated anew."""
@@ -98,10 +98,12 @@ class StreamQuery:
         self._newest = seen.whole()
         begins = begin(at, seen, self._losses, self._target)
         self._forget_lost(seen)
-        waiting: Sizes = {
-            each: max(begins[each], self._pinned(each, held.latest, seen)) - begins[each]
-            for each, held in sorted(seen.held.items())
+        upto = {
+            each: max(begins[each], self._pinned(each, held.latest, seen)) for each, held in sorted(seen.held.items())
         }
+        if not self._options.source.fail_on_data_loss:
+            begins = behind_lost(begins, upto, seen)
+        waiting: Sizes = {each: upto[each] - begin_at for each, begin_at in begins.items()}
         if is_limited:
             if self._must_wait(waiting) and not at.is_new:
                 return dict(start) if start is not None else to_json(at)
