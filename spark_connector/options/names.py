@@ -43,7 +43,8 @@ def check_names(given: Mapping[str, str], use: Use) -> list[str]:
         if use in refused.uses and refused.name in given:
             raise InvalidOption(f"Option {refused.name} is not supported: {refused.why}")
     warnings = []
-    known = [option.name for option in OPTIONS if use in option.uses]
+    # Also names that are for another use: who misspells one of those is told of the other mistake next.
+    known = [option.name for option in OPTIONS]
     for key in given:
         option = _BY_NAME.get(key)
         if option is None and not key.startswith("kafka."):

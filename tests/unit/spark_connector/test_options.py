@@ -351,6 +351,15 @@ def test_options_of_another_use_warn_and_say_where_they_belong() -> None:
     assert "topic is for writing" in text
 
 
+def test_a_misspelt_option_is_told_from_all_that_there_are_also_those_of_another_use() -> None:
+    (text,) = parse(maxOffsetPerTrigger="5").warnings
+    assert text == "option maxoffsetpertrigger is unknown and has no effect; did you mean maxOffsetsPerTrigger?"
+    (text,) = parse_sink_options({"servers": "b:1", "minPartition": "5"}).warnings
+    assert text.endswith("did you mean minPartitions?")
+    (text,) = parse_stream_options({"servers": "b:1", "subscribe": "t", "exactlyOnc": "true"}).source.warnings
+    assert text.endswith("did you mean exactlyOnce?")
+
+
 def test_group_options_of_kafka_queries_are_accepted() -> None:
     options = parse(
         **{
