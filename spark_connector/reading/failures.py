@@ -8,10 +8,7 @@ from contextlib import contextmanager
 from strandline.client.errors import ClientError
 from strandline.spark_connector.errors import ReadFailed
 
-REMEDY = (
-    "check that kafka.bootstrap.servers names brokers that run and can be reached from here; to wait for them longer, "
-    "raise kafka.default.api.timeout.ms"
-)
+REMEDY = "check kafka.bootstrap.servers and the brokers; to wait for them longer, raise kafka.default.api.timeout.ms"
 
 
 @contextmanager

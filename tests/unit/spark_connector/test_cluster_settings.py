@@ -70,7 +70,7 @@ def test_a_cluster_that_nobody_reaches_is_an_error_with_a_condition_each_address
     monkeypatch.setattr(cluster, "UNKNOWN_AFTER_MS", 100)
     servers = {"servers": "127.0.0.1:1,127.0.0.1:2", "kafka.default.api.timeout.ms": "100"}
     source = StrandlineDataSource(CaseInsensitiveDict({**servers, **subscription}))
-    words = r"^\[STRANDLINE_READ_FAILED\] .*127\.0\.0\.1:1.*127\.0\.0\.1:2.*; check that kafka\.bootstrap\.servers"
+    words = r"^\[STRANDLINE_READ_FAILED\] .*127\.0\.0\.1:1.*127\.0\.0\.1:2.*; check kafka\.bootstrap\.servers"
     wanted = OffsetRange("t", 0, 0, 1)
     batch = source.reader(source.schema())
     with pytest.raises(ReadFailed, match=words):
