@@ -93,15 +93,34 @@ class DataLoss(SourceError):
     """Records of the asked range are gone, and failOnDataLoss is true."""
 
     condition = "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE"
+    remedy = DATA_LOSS_REMEDY
 
     def __init__(self, text: str) -> None:
-        super().__init__(f"{text}. {DATA_LOSS_REMEDY}")
+        super().__init__(f"{text}. {self.remedy}")
+
+
+class GoneSincePlanned(DataLoss):
+    """A task does not find records any more that were there when its read was planned."""
+
+    remedy = (
+        "A DataFrame or a view is planned once for each load(), however often it is asked: if that was a while ago, "
+        "load() it again. Otherwise some data may have been lost; to go on with what is left, set the option "
+        "failOnDataLoss to false."
+    )
 
 
 class PartitionsDeleted(DataLoss):
-    """A stream has read partitions that do not exist any more, or a topic that was created anew."""
+    """A stream has read partitions that do not exist any more, that its options name no longer, or whose topic was
+    created anew."""
 
     condition = "KAFKA_DATA_LOSS.PARTITIONS_DELETED"
+
+
+class PartitionsNotNamed(PartitionsDeleted):
+    """A stream has read partitions that its options name no longer. Spark's Kafka source takes them for deleted, and
+    has no other name for it."""
+
+    remedy = "Name them again to go on with them. To go on without them, set the option failOnDataLoss to false."
 
 
 class PartitionOffsetChanged(DataLoss):
@@ -220,6 +239,12 @@ class ReadTimeout(SourceError):
     """The brokers did not hand out the range in time."""
 
     condition = "KAFKA_READ_TIMEOUT"
+
+
+class ReadFailed(SourceError):
+    """No broker could be reached, or none answered, when a read was planned or carried out."""
+
+    condition = "STRANDLINE_READ_FAILED"
 
 
 # --- Pipelines -------------------------------------------------------------------------------------------------

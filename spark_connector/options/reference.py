@@ -29,7 +29,11 @@ Made by `make docs` from `spark_connector/options/table.py`.
 are case-insensitive; they, their defaults and their meaning are those of Spark's Kafka connector where the last column
 says nothing else. An option that is unknown, or has no effect where it is given, is a warning; a value that is not
 allowed is an error at `load()`, or where Spark does not say before whether it is a batch or a stream, when the query is
-planned."""
+planned.
+
+A batch is planned once for each `load()`, and all that is asked of its DataFrame or view afterwards gets the same
+records; the JVM connector looks anew with every query. That is how Spark treats sources in Python: call `load()` again
+to see what was written since."""
 
 _PASSED_ON = """\
 `kafka.<name>` is handed to the client as its setting `<name>`; others bring a warning.

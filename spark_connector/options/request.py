@@ -31,6 +31,9 @@ class Subscribe:
 
     topics: tuple[str, ...]
 
+    def names(self, partition: TopicPartition) -> bool:
+        return partition.topic in self.topics
+
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
@@ -39,12 +42,18 @@ class SubscribePattern:
 
     pattern: re.Pattern[str]
 
+    def names(self, partition: TopicPartition) -> bool:
+        return self.pattern.search(partition.topic) is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Assign:
     """Exactly these partitions."""
 
     partitions: tuple[TopicPartition, ...]
+
+    def names(self, partition: TopicPartition) -> bool:
+        return partition in self.partitions
 
 
 Subscription = Subscribe | SubscribePattern | Assign

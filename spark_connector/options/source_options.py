@@ -30,7 +30,7 @@ from strandline.spark_connector.options.request import (
 )
 from strandline.spark_connector.options.start_and_end import check_order, ending, starting
 from strandline.spark_connector.options.table import Use
-from strandline.spark_connector.options.values import boolean, is_partition, json_object, number, positive
+from strandline.spark_connector.options.values import MAX_INT, boolean, is_partition, json_object, number, positive
 from strandline.spark_connector.options.where import condition
 
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
@@ -69,7 +69,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sou
         ending=end,
         late_start_is_latest=strategy == "latest",
         fail_on_data_loss=boolean(given, "failOnDataLoss", True),
-        min_partitions=positive(given, "minPartitions"),
+        min_partitions=positive(given, "minPartitions", most=MAX_INT),
         max_records_per_partition=positive(given, "maxRecordsPerPartition"),
         columns=_columns(given),
         poll_timeout_ms=positive(given, "kafkaConsumer.pollTimeoutMs"),

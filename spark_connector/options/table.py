@@ -124,8 +124,9 @@ OPTIONS = (
         "",
         Use.SOURCE,
         "`earliest` (default of a batch), `latest` (default of a stream, refused in a batch), `-100`: the last hundred "
-        'of each partition, or `{"clicks":{"0":23,"1":-2,"2":"-100","default":"earliest"},"default":-1}`. In JSON -2 '
-        "is earliest, -1 latest, and a text what the option takes by itself. Of a stream only for a new query: "
+        'of each partition, or `{"clicks":{"0":23,"1":-2,"2":"-100","default":"earliest"},"default":-1}`. In JSON the '
+        "numbers -2 and -1 are earliest and latest. By itself, and as a text in JSON, `-1` is the last record of each "
+        "partition and `-2` are the last two. Of a stream only for a new query: "
         "partitions that are found later are read from their beginning.",
         "`-N` and `default` are ours. JSON without a `default` must name all partitions, as there.",
     ),
@@ -247,7 +248,14 @@ OPTIONS = (
     ),
     Option("minOffsetsPerTrigger", "integer above 0", "", Use.STREAM, "A batch waits until so many are there."),
     Option("maxTriggerDelay", "time", "15m", Use.STREAM, "How long it waits at most."),
-    Option("maxBytesPerTrigger", "integer above 0", "", Use.STREAM, "A batch takes about so many bytes.", _OURS + "."),
+    Option(
+        "maxBytesPerTrigger",
+        "integer above 0",
+        "",
+        Use.STREAM,
+        "A batch takes about so many bytes of the log, where records are as their producers compressed them.",
+        _OURS + ".",
+    ),
     Option(
         "commitGroup",
         "group",

@@ -16,6 +16,8 @@ from strandline.spark_connector.errors import InvalidOption
 from strandline.spark_connector.options.request import EARLIEST, Ago, FromEnd, Offset, Time
 
 _UNIT_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+MAX_INT, MAX_LONG = 2**31 - 1, 2**63 - 1
+"""Of Spark's types."""
 _LONGEST_DIGITS = 19
 """Of a number that fits in 64 bits."""
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -38,19 +40,19 @@ def boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
 def number(text: str) -> int | None:
     """A whole number from 0 on that fits in 64 bits, None where the text is none."""
     text = text.strip()
-    if not (text.isascii() and text.isdigit()) or len(text) > _LONGEST_DIGITS or int(text) >= 2**63:
+    if not (text.isascii() and text.isdigit()) or len(text) > _LONGEST_DIGITS or int(text) > MAX_LONG:
         return None
     return int(text)
 
 
-def positive(given: Mapping[str, str], name: str) -> int | None:
+def positive(given: Mapping[str, str], name: str, most: int = MAX_LONG) -> int | None:
     """A whole number above 0, None where it is not given."""
     value = given.get(name.lower())
     if value is None:
         return None
     found = number(value)
-    if not found:
-        raise InvalidOption(f"{name} must be a positive integer, not {value!r}")
+    if not found or found > most:
+        raise InvalidOption(f"{name} must be a positive integer of at most {most}, not {value!r}")
     return found
 
 

@@ -19,10 +19,11 @@ from strandline.protocol.records import InvalidBatch, scan
 from strandline.protocol.records.columnar import BatchDecoder
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.client_environment import production_client_environment
-from strandline.spark_connector.errors import CorruptRecords, DataLoss, OffsetGone, ReadTimeout, UnknownTopic
+from strandline.spark_connector.errors import CorruptRecords, GoneSincePlanned, OffsetGone, ReadTimeout, UnknownTopic
 from strandline.spark_connector.options.request import Assign, Condition, SourceOptions, Subscribe, Subscription
 from strandline.spark_connector.reading import narrowing
 from strandline.spark_connector.reading.arrow import BYTES_PER_BATCH, ROWS_PER_BATCH, RowBuffer
+from strandline.spark_connector.reading.failures import named_failures
 from strandline.spark_connector.reading.network_timeout import poll_timeout_ms
 from strandline.spark_connector.reading.planning import (
     Held,
@@ -70,11 +71,11 @@ class Cluster(Protocol):
 
 
 def plan_ranges(options: SourceOptions, warn: Warn) -> list[OffsetRange]:
-    """`plan` over the cluster that the options name."""
+    """`plan` over the cluster that the options name. Raises ReadFailed where that cannot be asked."""
     from strandline.spark_connector.reading.cluster import ClusterClient
 
     now_ms = production_client_environment().wall_clock.now_ms()
-    with ClusterClient(options) as cluster:
+    with named_failures(), ClusterClient(options) as cluster:
         return plan(options, cluster, warn, now_ms)
 
 
@@ -161,16 +162,16 @@ def wanted_partitions(
 
 
 def read_range(options: SourceOptions, wanted: OffsetRange, warn: Warn) -> Iterator[pa.RecordBatch]:
-    """`read` over the cluster that the options name."""
+    """`read` over the cluster that the options name. Raises ReadFailed where that cannot be asked."""
     from strandline.spark_connector.reading.cluster import ClusterClient
 
     spare_modules("reading")
-    with ClusterClient(options) as cluster:
+    with named_failures(), ClusterClient(options) as cluster:
         yield from read(options, wanted, cluster, warn)
 
 
 def read(options: SourceOptions, wanted: OffsetRange, cluster: Cluster, warn: Warn) -> Iterator[pa.RecordBatch]:
-    """The records of one range, in order. Raises DataLoss, ReadTimeout, CorruptRecords."""
+    """The records of one range, in order. Raises GoneSincePlanned, ReadTimeout, CorruptRecords."""
     partition = TopicPartition(wanted.topic, wanted.partition)
     rows = RowBuffer(*partition, options.columns)
     timeout_ms = poll_timeout_ms(options)
@@ -249,13 +250,13 @@ def _is_another_topic(wanted: OffsetRange, cluster: Cluster) -> bool:
 
 
 def _refuse_another_topic(options: SourceOptions, wanted: OffsetRange, position: int, warn: Warn) -> None:
-    """Nothing of what was planned is left: DataLoss unless that is allowed."""
+    """Nothing of what was planned is left: GoneSincePlanned unless that is allowed."""
     text = (
         f"Topic {wanted.topic!r} was deleted and created anew after the read was planned: offsets [{position}, "
         f"{wanted.end}) of its old partition {wanted.partition} are gone"
     )
     if options.fail_on_data_loss:
-        raise DataLoss(text)
+        raise GoneSincePlanned(text)
     warn(f"{text}; nothing of the new topic is read")
 
 
@@ -270,7 +271,7 @@ def _after_loss(
         f"[{held.earliest}, {held.latest}) now"
     )
     if options.fail_on_data_loss or losses > MAX_LOSSES:
-        raise DataLoss(text)
+        raise GoneSincePlanned(text)
     warn(f"{text}; reading what is left of it")
     if held.earliest <= position <= held.latest:
         return position

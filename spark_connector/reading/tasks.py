@@ -82,7 +82,7 @@ def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     """`parts` ranges of nearly the same size; fewer where there are fewer offsets."""
     result = []
     start = whole.start
-    for left in range(parts, 0, -1):
+    for left in range(min(parts, whole.size), 0, -1):
         end = start + (whole.end - start) // left
         if end > start:
             result.append(whole._replace(start=start, end=end))

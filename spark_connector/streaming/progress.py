@@ -19,6 +19,7 @@ from strandline.spark_connector.errors import (
     LostInRun,
     PartitionOffsetChanged,
     PartitionsDeleted,
+    PartitionsNotNamed,
 )
 from strandline.spark_connector.reading.planning import Held, OffsetRange
 from strandline.spark_connector.streaming.offsets import StreamOffset
@@ -28,10 +29,12 @@ RESTART = "if its brokers are only late to tell of it, restart the query"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the cluster holds of the partitions that the options name."""
+    """What the cluster holds of the partitions that the options name. `unnamed`: partitions that the query has read,
+    that the options do not name (any more), and that exist."""
 
     held: Mapping[TopicPartition, Held]
     topic_ids: Mapping[str, TopicId]
+    unnamed: frozenset[TopicPartition] = frozenset()
 
     def whole(self) -> StreamOffset:
         """The offset of a stream that has read everything."""
@@ -57,7 +60,7 @@ def begin(
     """Where the next batch begins in each partition: where the last one ended, in new partitions at the beginning.
     `target`: what a run with Trigger.AvailableNow is to read.
 
-    Raises PartitionsDeleted, LostInRun, PartitionOffsetChanged, AddedPartitionNotFromZero.
+    Raises PartitionsDeleted, PartitionsNotNamed, LostInRun, PartitionOffsetChanged, AddedPartitionNotFromZero.
     """
     anew = {topic for topic, each in seen.topic_ids.items() if not start.is_same_topic(topic, each)}
     for topic in sorted(anew):
@@ -72,7 +75,14 @@ def begin(
         losses.tell(
             LostInRun, f"Partitions {_names(lost)} were there when this run began and do not exist any more: {RESTART}"
         )
-    missing = set(start.positions) - set(seen.held) - in_run
+    if seen.unnamed:
+        losses.tell(
+            PartitionsNotNamed,
+            f"Partitions {_names(seen.unnamed)} were read by this query and are no longer named by its options "
+            "(subscribe, subscribePattern or assign): once it has gone on without them it does not know how far it "
+            "was, and would read them from their beginning if they were named again",
+        )
+    missing = set(start.positions) - set(seen.held) - seen.unnamed - in_run
     if missing:
         losses.tell(
             PartitionsDeleted, f"Partitions {_names(missing)} were read by this query and do not exist any more"
@@ -91,6 +101,18 @@ def begin(
             position = held.latest
         result[partition] = position
     return result
+
+
+def behind_lost(
+    begins: Mapping[TopicPartition, int], upto: Mapping[TopicPartition, int], seen: Seen
+) -> dict[TopicPartition, int]:
+    """From where the offsets of the next batch count towards its limits, where loss is allowed: from what its partition
+    still holds, but not from behind `upto`, which is all that the batch may reach.
+
+    The batch itself begins where the last one ended, so `ranges` tells of what is gone, once. If that counted, too, a
+    stream far behind its log start would make one empty batch after the other until it is there.
+    """
+    return {each: max(at, min(upto[each], seen.held[each].earliest)) for each, at in begins.items()}
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

@@ -7,6 +7,7 @@ It lives as long as the query and keeps its connections. What it must not lose i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from strandline.client.errors import ClientError
@@ -27,7 +28,7 @@ from strandline.spark_connector.streaming.offsets import (
     from_json,
     to_json,
 )
-from strandline.spark_connector.streaming.progress import Losses, Seen, begin, ranges
+from strandline.spark_connector.streaming.progress import Losses, Seen, begin, behind_lost, ranges
 
 SAMPLED_AGAIN_AFTER = 16
 """After so many batches the sizes of records are estimated anew."""
@@ -93,13 +94,16 @@ class StreamQuery:
         if self._group is not None and not at.is_new:
             self._group.commit(at.positions)
         seen = self._seen()
+        seen = replace(seen, unnamed=self._unnamed(at, seen))
         self._newest = seen.whole()
         begins = begin(at, seen, self._losses, self._target)
         self._forget_lost(seen)
-        waiting: Sizes = {
-            each: max(begins[each], self._pinned(each, held.latest, seen)) - begins[each]
-            for each, held in sorted(seen.held.items())
+        upto = {
+            each: max(begins[each], self._pinned(each, held.latest, seen)) for each, held in sorted(seen.held.items())
         }
+        if not self._options.source.fail_on_data_loss:
+            begins = behind_lost(begins, upto, seen)
+        waiting: Sizes = {each: upto[each] - begin_at for each, begin_at in begins.items()}
         if is_limited:
             if self._must_wait(waiting) and not at.is_new:
                 return dict(start) if start is not None else to_json(at)
@@ -166,6 +170,14 @@ class StreamQuery:
             return wanted
         known = {topic: set(self._cluster.partitions(topic)) for topic in {each.topic for each in also.positions}}
         return sorted({*wanted, *(each for each in also.positions if each.partition in known[each.topic])})
+
+    def _unnamed(self, at: StreamOffset, seen: Seen) -> frozenset[TopicPartition]:
+        """What was read, still exists, and is left out by the options. Only topics that are not named are looked for:
+        a cluster takes long to say that there is none, and of the others that is known."""
+        named = self._options.source.subscription.names
+        left_out = [each for each in at.positions if each not in seen.held and not named(each)]
+        known = {topic: set(self._cluster.partitions(topic)) for topic in sorted({each.topic for each in left_out})}
+        return frozenset(each for each in left_out if each.partition in known[each.topic])
 
     def _topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, TopicId]:
         return {topic: self._cluster.topic_id(topic) for topic in sorted({each.topic for each in partitions})}

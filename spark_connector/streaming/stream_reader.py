@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from strandline.runtime.client_environment import production_client_environment
 from strandline.spark_connector.errors import warn
 from strandline.spark_connector.options.stream_options import StreamOptions
+from strandline.spark_connector.reading.failures import named_failures
 from strandline.spark_connector.reading.ranges import RangePartition
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     # --- On the driver ---
 
     def initialOffset(self) -> dict[str, Any]:
-        return self._driver().initial()
+        with named_failures():
+            return self._driver().initial()
 
     def getDefaultReadLimit(self) -> Any:
         """One of the limits, for Spark's eyes: all of them are applied whenever Spark hands a limit on."""
@@ -64,16 +66,19 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
         """`limit` ReadAllAvailable: Spark wants everything in one batch, whatever the options say."""
         is_limited = limit is not None and not isinstance(limit, ReadAllAvailable)
-        return self._driver().latest(start, is_limited=is_limited)
+        with named_failures():
+            return self._driver().latest(start, is_limited=is_limited)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._driver().prepare_available_now()
+        with named_failures():
+            self._driver().prepare_available_now()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return self._driver().newest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return [RangePartition(each) for each in self._driver().plan(start, end)]
+        with named_failures():
+            return [RangePartition(each) for each in self._driver().plan(start, end)]
 
     def commit(self, end: dict[str, Any]) -> None:
         self._driver().completed(end)

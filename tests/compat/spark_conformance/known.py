@@ -42,6 +42,12 @@ KNOWN: tuple[Known, ...] = (
         "ours cuts ranges by what they hold; Spark's compares the numbers for earliest and latest and never cuts these",
         ("maxRecordsPerPartition",),
     ),
+    Known(
+        "rows",
+        "Spark plans a source in Python once for each load() and uses that plan for everything that is asked of the "
+        "DataFrame; its own connector is asked anew by every query. Call load() again to see what was written since",
+        ("the same DataFrame again after more was written",),
+    ),
     # --- errors ---
     Known("condition", "Spark's calls the end a start", ("endingOffsets: a partition is missing",)),
     Known(

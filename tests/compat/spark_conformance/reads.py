@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from compat.spark_conformance.cases import Case
-from compat.spark_conformance.running import Read
+from compat.spark_conformance.running import OWN, Read, ReadAgain
 from compat.spark_conformance.topics import FIRST_MS, STEP_MS
 
 
@@ -336,4 +336,6 @@ CASES: tuple[Case, ...] = (
         endingOffsets=per_partition("compacted", 333),
         minPartitions="4",
     ),
+    # --- how often it is read ---
+    Case("the same DataFrame again after more was written", ReadAgain({"subscribe": OWN}), rows=20),
 )

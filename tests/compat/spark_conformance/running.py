@@ -158,6 +158,25 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadAgain:
+    """One DataFrame, asked before and after more was written to the topic that the case has for itself."""
+
+    options: Options
+    partitions: int = 2
+    count: int = 10
+
+    def run(self, site: Site, source: str) -> Outcome:
+        topic = own_topic(source)
+        site.create(topic, self.partitions)
+        topics.write(site.bootstrap, topic, range(self.count), self.partitions)
+        frame = site.spark.read.format(source).options(**site.options(self.options, topic)).load()
+        rows_of(frame)
+        topics.write(site.bootstrap, topic, range(self.count, 2 * self.count), self.partitions)
+        # A query of its own: what was asked of `frame` itself Spark does not ask again, whatever the source.
+        return Outcome(schema_of(frame), rows_of(frame.select("*"), {topic: OWN}))
+
+
+@dataclass(frozen=True, slots=True)
 class Stream:
     """A query into Parquet, from one checkpoint through all `steps` (methods of `RunningStream`, by helpers below).
     `partitions`: of the topic that it has for itself."""

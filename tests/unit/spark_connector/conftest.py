@@ -29,6 +29,18 @@ def warnings() -> list[str]:
 
 
 @pytest.fixture
+def streams(cluster: MemoryCluster, warnings: list[str]) -> Callable[..., StreamQuery]:
+    """A query by its options alone, which say what it reads."""
+
+    def build(**options: str) -> StreamQuery:
+        return StreamQuery(
+            parse_stream_options({"servers": "b:1"} | options), cluster, None, lambda: 0, warnings.append
+        )
+
+    return build
+
+
+@pytest.fixture
 def new_query(cluster: MemoryCluster, warnings: list[str]) -> Callable[..., StreamQuery]:
     def build(group: Any = None, now: Callable[[], int] = lambda: 0, **options: str) -> StreamQuery:
         given = parse_stream_options({"servers": "b:1", "subscribe": "t"} | options)

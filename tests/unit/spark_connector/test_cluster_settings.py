@@ -5,11 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
 
+from strandline.client.errors import InvalidTopic
+from strandline.protocol.errors import ErrorCode
+from strandline.spark_connector.errors import ReadFailed
 from strandline.spark_connector.options.source_options import parse_options
 from strandline.spark_connector.options.table import SOURCE_SETTINGS
 from strandline.spark_connector.reading import cluster
 from strandline.spark_connector.reading.cluster import ClusterClient
+from strandline.spark_connector.reading.failures import named_failures
+from strandline.spark_connector.reading.planning import OffsetRange
+from strandline.spark_connector.reading.ranges import RangePartition
+from strandline.spark_connector.source import StrandlineDataSource
 
 GIVEN = {"servers": "b:1", "subscribePattern": "t.*", "kafka.request.timeout.ms": "7", "kafka.client.id": "mine"}
 
@@ -53,6 +61,40 @@ def test_the_admin_client_takes_whatever_reaches_it() -> None:
     options = parse_options({"servers": "127.0.0.1:1", "subscribePattern": "t.*", **values})
     with ClusterClient(options) as client, pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
         client.topics()
+
+
+@pytest.mark.parametrize("subscription", [{"subscribePattern": "t.*"}, {"subscribe": "t"}])
+def test_a_cluster_that_nobody_reaches_is_an_error_with_a_condition_each_address_and_the_option(
+    monkeypatch: pytest.MonkeyPatch, subscription: dict[str, str]
+) -> None:
+    monkeypatch.setattr(cluster, "UNKNOWN_AFTER_MS", 100)
+    servers = {"servers": "127.0.0.1:1,127.0.0.1:2", "kafka.default.api.timeout.ms": "100"}
+    source = StrandlineDataSource(CaseInsensitiveDict({**servers, **subscription}))
+    words = r"^\[STRANDLINE_READ_FAILED\] .*127\.0\.0\.1:1.*127\.0\.0\.1:2.*; check kafka\.bootstrap\.servers"
+    wanted = OffsetRange("t", 0, 0, 1)
+    batch = source.reader(source.schema())
+    with pytest.raises(ReadFailed, match=words):
+        batch.partitions()
+    with pytest.raises(ReadFailed, match=words):
+        list(batch.read(RangePartition(wanted)))
+    for ask in (
+        lambda stream: stream.initialOffset(),
+        lambda stream: stream.latestOffset({"t": {"0": 0}}, None),
+        lambda stream: stream.prepareForTriggerAvailableNow(),
+        lambda stream: stream.partitions({"t": {"0": 0}}, {"t": {"0": 1}}),
+    ):
+        stream = source.streamReader(source.schema())
+        try:
+            with pytest.raises(ReadFailed, match=words):
+                ask(stream)
+        finally:
+            stream.stop()
+
+
+def test_a_failure_that_asking_again_cannot_mend_says_only_what_is_wrong() -> None:
+    refusal = "topic name 't/' may only have letters"
+    with pytest.raises(ReadFailed, match=rf"^\[STRANDLINE_READ_FAILED\] {refusal}$"), named_failures():
+        raise InvalidTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, refusal)
 
 
 def test_what_the_user_says_of_fetches_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,8 +217,10 @@ def test_start_and_end_name_the_same_partitions() -> None:
         ("includeHeaders", "1"),
         ("minPartitions", "0"),
         ("minPartitions", "many"),
+        ("minPartitions", "2147483648"),
         ("minPartitions", "9" * 5000),
         ("maxRecordsPerPartition", "-5"),
+        ("maxRecordsPerPartition", "9223372036854775808"),
         ("kafkaConsumer.pollTimeoutMs", "0"),
         ("isolationLevel", "PERMISSIVE"),
         ("kafka.isolation.level", "serializable"),
@@ -236,6 +238,11 @@ def test_start_and_end_name_the_same_partitions() -> None:
 def test_what_cannot_be_meant_is_refused_and_named(name: str, value: str) -> None:
     text = refused({"servers": "b:1", "subscribe": "t", name: value})
     assert name.lower() in text.lower() or "offset can't be" in text
+
+
+def test_as_many_tasks_and_as_long_ones_as_sparks_types_allow_may_be_asked_for() -> None:
+    options = parse(minPartitions="2147483647", maxRecordsPerPartition="9223372036854775807")
+    assert (options.min_partitions, options.max_records_per_partition) == (2**31 - 1, 2**63 - 1)
 
 
 @pytest.mark.parametrize("value", ["-1", "1.5", "soon", "9" * 20, "9" * 5000])
@@ -280,6 +287,48 @@ def test_client_settings_are_passed_on_and_others_only_warn() -> None:
     assert options.starting == OffsetWord(EARLIEST)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("kafka.fetch.max.bytes", "lots", "kafka.fetch.max.bytes='lots' is not an integer"),
+        ("kafka.fetch.min.bytes", "-1", "kafka.fetch.min.bytes='-1': at least 0 bytes"),
+        ("kafka.fetch.max.bytes", "2147483648", "kafka.fetch.max.bytes='2147483648': at most 2147483647"),
+        ("kafka.check.crcs", "maybe", "kafka.check.crcs='maybe': use true or false"),
+        ("kafka.request.timeout.ms", "soon", "kafka.request.timeout.ms='soon' is not a number"),
+        ("kafka.request.timeout.ms", "inf", "kafka.request.timeout.ms='inf': at most 2147483647"),
+        ("KAFKA.Bootstrap.Servers", "nohost", "kafka.bootstrap.servers must be host:port .* not 'nohost'"),
+        ("servers", "b:1,nohost", "servers must be host:port .* not 'b:1,nohost'"),
+        ("servers", "b:0", "servers must be host:port"),
+    ],
+)
+def test_a_value_that_the_client_cannot_use_is_refused_with_the_name_of_the_option(
+    name: str, value: str, why: str
+) -> None:
+    given = {"subscribe": "t", name: value}
+    if "servers" not in name.lower():
+        given["servers"] = "b:1"
+    for parse_given in (parse_options, parse_stream_options):
+        with pytest.raises(InvalidOption, match=rf"\[INVALID_SOURCE_OPTION\] {why}"):
+            parse_given(given)
+    if "servers" in name.lower() or name == "kafka.request.timeout.ms":
+        with pytest.raises(InvalidOption, match=why):
+            parse_sink_options(given)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("kafka.compression.type", "zip", "kafka.compression.type='zip': use one of none, gzip"),
+        ("kafka.batch.size", "1.5", "kafka.batch.size='1.5' is not an integer"),
+        ("kafka.linger.ms", "-1", "kafka.linger.ms='-1': at least 0 ms"),
+    ],
+)
+def test_a_value_that_the_producer_cannot_use_is_refused(name: str, value: str, why: str) -> None:
+    with pytest.raises(InvalidOption, match=rf"\[INVALID_SOURCE_OPTION\] {why}"):
+        parse_sink_options({"servers": "b:1", name: value})
+    assert parse_sink_options({"servers": "b:1", "kafka.buffer.memory": "4294967296"})
+
+
 def test_the_isolation_level_has_two_names_and_two_values() -> None:
     assert parse().isolation_level == "read_uncommitted"
     assert parse(isolationLevel="READ_COMMITTED").isolation_level == "read_committed"
@@ -300,6 +349,15 @@ def test_options_of_another_use_warn_and_say_where_they_belong() -> None:
     assert text == "option startingOffsets is for reading and has no effect in writing"
     (text,) = parse(topic="t").warnings
     assert "topic is for writing" in text
+
+
+def test_a_misspelt_option_is_told_from_all_that_there_are_also_those_of_another_use() -> None:
+    (text,) = parse(maxOffsetPerTrigger="5").warnings
+    assert text == "option maxoffsetpertrigger is unknown and has no effect; did you mean maxOffsetsPerTrigger?"
+    (text,) = parse_sink_options({"servers": "b:1", "minPartition": "5"}).warnings
+    assert text.endswith("did you mean minPartitions?")
+    (text,) = parse_stream_options({"servers": "b:1", "subscribe": "t", "exactlyOnc": "true"}).source.warnings
+    assert text.endswith("did you mean exactlyOnce?")
 
 
 def test_group_options_of_kafka_queries_are_accepted() -> None:

@@ -154,6 +154,22 @@ def test_records_deleted_since_the_plan_are_an_error_or_a_warning(cluster: Memor
     assert rows(cluster, OffsetRange("t", 0, 3, 4), options(failOnDataLoss="false"), warnings) == []
 
 
+def test_what_is_gone_since_a_dataframe_was_planned_is_advised_to_be_loaded_again_first(
+    cluster: MemoryCluster, warnings: list[str]
+) -> None:
+    """A DataFrame is planned once: that its plan is old is more likely than that something is wrong."""
+    cluster.add(T0, 0, [b"a", b"b", b"c"])
+    cluster.topic_ids["t"] = b"\x01" * 16
+    (planned,) = plan(options(), cluster, warnings.append)
+    cluster.log_start[T0] = 2
+    advice = r"KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE.*planned once.*load\(\) it again.*failOnDataLoss to false"
+    with pytest.raises(DataLoss, match=advice):
+        rows(cluster, planned, options(), warnings)
+    cluster.topic_ids["t"] = b"\x02" * 16
+    with pytest.raises(DataLoss, match=advice):
+        rows(cluster, planned, options(), warnings)
+
+
 def test_large_ranges_come_in_batches_of_about_ten_thousand_rows(cluster: MemoryCluster, warnings: list[str]) -> None:
     for base in range(0, 24_000, 1000):
         cluster.add(T0, base, [b"v"] * 1000)

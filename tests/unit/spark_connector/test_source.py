@@ -49,6 +49,8 @@ def test_the_schema_has_only_the_columns_that_are_wanted() -> None:
 def test_a_wrong_option_fails_at_load_and_a_custom_schema_at_the_read() -> None:
     with pytest.raises(InvalidOption):
         source(failOnDataLoss="maybe").schema()
+    with pytest.raises(InvalidOption, match=r"kafka\.fetch\.max\.bytes='lots'"):
+        source(**{"kafka.fetch.max.bytes": "lots"}).schema()
     with pytest.raises(CustomSchema, match="fixed schema and cannot be set with a custom one"):
         source().reader(StructType([StructField("a", IntegerType())]))
     with pytest.raises(CustomSchema):

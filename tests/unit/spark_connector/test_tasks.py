@@ -33,6 +33,12 @@ def test_a_huge_range_is_cut_where_the_options_say_nothing_of_it() -> None:
     assert split([huge], min_partitions=None, max_records_per_partition=2**40) == [huge]
 
 
+def test_a_range_is_cut_into_no_more_parts_than_it_has_offsets_however_many_are_asked_for() -> None:
+    few = [OffsetRange("t", 0, 5, 8), OffsetRange("t", 1, 0, 1)]
+    parts = split(few, min_partitions=2**62, max_records_per_partition=None)  # a step for each would take for ever
+    assert [tuple(each[:4]) for each in parts] == [("t", 0, 5, 6), ("t", 0, 6, 7), ("t", 0, 7, 8), ("t", 1, 0, 1)]
+
+
 def order(leaders: list[int]) -> list[int]:
     """The leaders of the tasks, where range number i is led by leaders[i]."""
     ranges = [OffsetRange("t", number, 0, 1) for number in range(len(leaders))]

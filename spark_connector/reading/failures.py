@@ -1,0 +1,22 @@
+"""What the client raises while a read is planned or carried out, as an error of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from strandline.client.errors import ClientError
+from strandline.spark_connector.errors import ReadFailed
+
+REMEDY = "check kafka.bootstrap.servers and the brokers; to wait for them longer, raise kafka.default.api.timeout.ms"
+
+
+@contextmanager
+def named_failures() -> Iterator[None]:
+    """Raises ReadFailed in place of the client's errors, with all that they say: Spark shows users the text alone, and
+    they search for the condition at its beginning."""
+    try:
+        yield
+    except ClientError as error:
+        # Where asking again cannot help the text itself says what is wrong, such as a name that no topic can have.
+        raise ReadFailed(f"{error}; {REMEDY}" if error.retriable else str(error)) from error
