@@ -17,15 +17,17 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from strandline import Producer
+from strandline import Admin, Producer
 from strandline.client.errors import ClientError, FlushTimedOut
+from strandline.client.settings import AdminSettings
 from strandline.client.sync_producer import SendManyFuture
 from strandline.runtime.client_environment import production_client_environment
 from strandline.spark_connector.errors import WriteFailed
 from strandline.spark_connector.options.sink_options import SinkOptions
-from strandline.spark_connector.writing.cluster import PRODUCER_DEFAULTS, SinkClusterClient
+from strandline.spark_connector.writing.cluster import PRODUCER_DEFAULTS, SinkClusterClient, known_to
 from strandline.spark_connector.writing.columns import rows_of
 from strandline.spark_connector.writing.identity import TaskIdentity
+from strandline.spark_connector.writing.limits import TopicLimits
 from strandline.spark_connector.writing.once import CHUNKS_UNDER_WAY, OnceWriter
 from strandline.spark_connector.writing.placing import Room, placed
 from strandline.spark_connector.writing.rows import send
@@ -76,6 +78,8 @@ def write_again(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Task
     settings: dict[str, Any] = {**PRODUCER_DEFAULTS, **options.producer_settings}
     under_way: deque[list[SendManyFuture]] = deque()
     producer = Producer(options.bootstrap_servers, acks="all", **settings)
+    admin = Admin(options.bootstrap_servers, **known_to(AdminSettings, settings))
+    limits = TopicLimits(admin)
 
     def room_of(topic: str) -> Room:
         count = len(producer.partitions_for(topic))
@@ -85,7 +89,7 @@ def write_again(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Task
         for batch in pieces(batches):
             rows = rows_of(batch, options, clock.now_ms())
             groups = placed(rows, room_of, keyless_are_placed=False)
-            under_way.append([send(producer, partition, rows) for partition, rows in groups.items()])
+            under_way.append([send(producer, at, own, limits.of(at.topic)) for at, own in groups.items()])
             rows_count += batch.num_rows
             if len(under_way) > CHUNKS_UNDER_WAY:
                 _wait(under_way.popleft())
@@ -94,6 +98,7 @@ def write_again(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Task
     except ClientError as error:
         raise _failure(error) from error
     finally:
+        admin.close()
         with suppress(FlushTimedOut):  # what is left belongs to a task that fails anyhow, and says why
             producer.close(timeout=0.0 if producer.failed_records else None)
     return TaskReport(rows_count)
