@@ -16,7 +16,7 @@ from strandline.client.sync_producer import SendManyFuture
 from strandline.protocol.messages import ConfigResource
 from strandline.protocol.records.batch import scan
 from strandline.protocol.records.of_producer import records_of_producer
-from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
+from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.client_environment import production_client_environment
 from strandline.runtime.clock import pause
 from strandline.spark_connector.errors import WriteFailed
@@ -76,23 +76,24 @@ class SinkClusterClient:
 
     def partitions_count(self, topic: str) -> int:
         """As brokers see it now. One that they do not know is asked for by a producer, for whom they may create it."""
-        with suppress(AnsweredError):
+        with suppress(AnsweredError):  # the producer waits until it is otherwise, or says the same
             if count := len(self._admin.describe_topics([topic])[topic].partitions):
                 return count
         with Producer(self._servers, acks="all", **self._settings) as producer:
             return len(producer.partitions_for(topic))
 
-    def topic_id(self, topic: str) -> TopicId:
+    def topic_id(self, topic: str) -> TopicId | None:
+        """Also the controller is asked, where it lives: it knows which topics there are."""
         try:
-            found: TopicId = self._consumer.topic_id(topic)
+            found: TopicId = self._admin.describe_topics([topic])[topic].topic_id
         except NoSuchTopic:
-            return NO_TOPIC_ID
+            return None
         return found
 
     def ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return dict(self._consumer.end_offsets(list(partitions)))
 
-    def marks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Mark]:
+    def marks(self, partitions: Sequence[TopicPartition] | None) -> Mapping[TopicPartition, Mark]:
         committed = self._admin.list_group_offsets(self._identity.group, partitions)
         try:
             return {at: from_committed(each) for at, each in committed.items()}

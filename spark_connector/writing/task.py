@@ -38,8 +38,8 @@ PIECE_BYTES = 8 << 20
 @dataclass
 class TaskReport(WriterCommitMessage):  # type: ignore[misc]  # pyspark has no types
     """What one task says when everything is acknowledged. `found_rows`: of all rows, those that an earlier attempt had
-    written. `is_repeated`: an earlier run of the query had begun to write to one of `topics`. `identity` None: the rows
-    were written whatever stood there."""
+    written. `is_repeated`: an earlier run of the query had begun this write, with whatever topic; a task without rows
+    has not looked. `identity` None: the rows were written whatever stood there."""
 
     rows: int
     identity: TaskIdentity | None = None

@@ -172,3 +172,22 @@ def test_only_a_write_that_can_be_repeated_leaves_a_group_behind(
             write(frame, topic=topic, writeId=topic)
         assert groups() - before == {f"strandline-sink.write.{topic}"}
     assert len(read()) == 200
+
+
+def test_a_write_that_is_repeated_without_its_rows_or_to_another_topic_is_an_error(
+    spark: Any, spark_cluster: EmbeddedCluster, topic: str, write: Callable[..., None]
+) -> None:
+    """One that was not begun may have no rows; one whose topic was deleted may go elsewhere."""
+    frame, other = spark.range(100).selectExpr("cast(id as string) as value"), f"{topic}-other"
+    write(frame.where("value = 'none'"), topic=topic, writeId=topic, writeVersion="1")
+    write(frame, topic=topic, writeId=topic, writeVersion="1")
+    with pytest.raises(Exception, match=rf"STRANDLINE_ROWS_CHANGED.*wrote rows to '{topic}' and has none of it now"):
+        write(frame.where("value = 'none'"), topic=topic, writeId=topic, writeVersion="1")
+    write(frame.where("value = 'none'"), topic=topic, writeId=topic, writeVersion="2")
+    with pytest.raises(Exception, match=rf"STRANDLINE_ROWS_CHANGED.*wrote rows to '{topic}' and has none of it now"):
+        write(frame, topic=other, writeId=topic, writeVersion="1")
+    with Admin(bootstrap_servers=spark_cluster.bootstrap_servers) as admin:
+        write(frame, topic=other, writeId=f"{topic}-moved")
+        admin.delete_topic(other)
+        write(frame, topic=topic, writeId=f"{topic}-moved")
+        assert other not in admin.list_topics()
