@@ -78,27 +78,26 @@ def write_again(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Task
     settings: dict[str, Any] = {**PRODUCER_DEFAULTS, **options.producer_settings}
     under_way: deque[list[SendManyFuture]] = deque()
     producer = Producer(options.bootstrap_servers, acks="all", **settings)
-    admin = Admin(options.bootstrap_servers, **known_to(AdminSettings, settings))
-    limits = TopicLimits(admin)
 
     def room_of(topic: str) -> Room:
         count = len(producer.partitions_for(topic))
         return Room(count, placed_among=count)
 
     try:
-        for batch in pieces(batches):
-            rows = rows_of(batch, options, clock.now_ms())
-            groups = placed(rows, room_of, keyless_are_placed=False)
-            under_way.append([send(producer, at, own, limits.of(at.topic)) for at, own in groups.items()])
-            rows_count += batch.num_rows
-            if len(under_way) > CHUNKS_UNDER_WAY:
-                _wait(under_way.popleft())
-        for sent in under_way:
-            _wait(sent)
+        with closing(Admin(options.bootstrap_servers, **known_to(AdminSettings, settings))) as admin:
+            limits = TopicLimits(admin)
+            for batch in pieces(batches):
+                rows = rows_of(batch, options, clock.now_ms())
+                groups = placed(rows, room_of, keyless_are_placed=False)
+                under_way.append([send(producer, at, own, limits.of(at.topic)) for at, own in groups.items()])
+                rows_count += batch.num_rows
+                if len(under_way) > CHUNKS_UNDER_WAY:
+                    _wait(under_way.popleft())
+            for sent in under_way:
+                _wait(sent)
     except ClientError as error:
         raise _failure(error) from error
     finally:
-        admin.close()
         with suppress(FlushTimedOut):  # what is left belongs to a task that fails anyhow, and says why
             producer.close(timeout=0.0 if producer.failed_records else None)
     return TaskReport(rows_count)

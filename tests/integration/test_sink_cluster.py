@@ -183,6 +183,18 @@ def test_rows_that_went_to_another_topic_the_last_time_are_noticed_until_it_is_d
         admin.delete_topic(other.topic)
 
 
+def test_a_producer_is_opened_only_for_a_topic_that_does_not_exist(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It costs a connection, for each topic of each task."""
+    with closing(site.client(site.me)) as client, Admin(site.servers) as admin:
+        with monkeypatch.context() as without_producers:
+            without_producers.delattr("strandline.spark_connector.writing.cluster.Producer")
+            assert client.partitions_count(site.topic) == PARTITIONS
+            admin.create_partitions(site.topic, PARTITIONS + 1)
+            assert client.partitions_count(site.topic) == PARTITIONS + 1
+        assert client.partitions_count(f"{site.topic}-new") == 1
+        admin.delete_topic(f"{site.topic}-new")
+
+
 def test_a_topic_that_the_first_row_creates_is_known_by_its_id(spark_cluster: EmbeddedCluster) -> None:
     """Else its marks would go on to hold once it is deleted and created anew."""
     for number in range(5):
