@@ -9,20 +9,21 @@ from typing import Any
 
 from strandline import Admin, Consumer, Producer
 from strandline.client import KnownProducer, ProducerIdentity
-from strandline.client.errors import ClientError, FlushTimedOut
+from strandline.client.errors import AnsweredError, ClientError, FlushTimedOut
 from strandline.client.errors import UnknownTopic as NoSuchTopic
 from strandline.client.settings import AdminSettings, ConsumerSettings
 from strandline.client.sync_producer import SendManyFuture
 from strandline.protocol.messages import ConfigResource
 from strandline.protocol.records.batch import scan
 from strandline.protocol.records.of_producer import records_of_producer
-from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
+from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.client_environment import production_client_environment
 from strandline.runtime.clock import pause
 from strandline.spark_connector.errors import WriteFailed
 from strandline.spark_connector.options.sink_options import SinkOptions
 from strandline.spark_connector.writing.claims import digest
 from strandline.spark_connector.writing.identity import TaskIdentity
+from strandline.spark_connector.writing.limits import TopicLimits
 from strandline.spark_connector.writing.marks import KEPT_MS, Mark, from_committed, to_committed
 from strandline.spark_connector.writing.once import FoundRows, FoundTasks, Written
 from strandline.spark_connector.writing.rows import RecordRows, send
@@ -40,6 +41,12 @@ PRODUCER_DEFAULTS = {"client_id": "strandline-spark", "batch_size": "524288", "l
 """A task writes as much as it can: larger batches than a program's are worth their wait."""
 
 
+def known_to(kind: type, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the user set for a producer that the other client knows, too."""
+    known = {each.name for each in dataclasses.fields(kind)}
+    return {name: value for name, value in settings.items() if name in known}
+
+
 class SinkClusterClient:
     """Implements `once.SinkCluster`; to be closed. All calls raise the client's errors."""
 
@@ -48,21 +55,17 @@ class SinkClusterClient:
         self._settings: dict[str, Any] = {**PRODUCER_DEFAULTS, **options.producer_settings}
         self._identity = identity
         self._has_timestamps = has_timestamps
-        self._admin = Admin(self._servers, **self._of(AdminSettings))
+        self._admin = Admin(self._servers, **known_to(AdminSettings, self._settings))
         self._consumer = Consumer(
             self._servers,
-            **self._of(ConsumerSettings),
+            **known_to(ConsumerSettings, self._settings),
             auto_offset_reset="none",
             max_partition_fetch_bytes=FETCH_BYTES,
         )
+        self._limits = TopicLimits(self._admin)
         self._producer: Producer | None = None
         self._remembered_ms: int | None = None
         self._clock = production_client_environment().wall_clock
-
-    def _of(self, kind: type) -> dict[str, Any]:
-        """What the user set that this client knows, too."""
-        known = {each.name for each in dataclasses.fields(kind)}
-        return {name: value for name, value in self._settings.items() if name in known}
 
     def close(self) -> None:
         self.close_producer()
@@ -72,21 +75,25 @@ class SinkClusterClient:
     # --- What stands ---
 
     def partitions_count(self, topic: str) -> int:
-        """Asked by a producer, for whom a topic is created where the brokers do that."""
+        """As brokers see it now. One that they do not know is asked for by a producer, for whom they may create it."""
+        with suppress(AnsweredError):  # the producer waits until it is otherwise, or says the same
+            if count := len(self._admin.describe_topics([topic])[topic].partitions):
+                return count
         with Producer(self._servers, acks="all", **self._settings) as producer:
             return len(producer.partitions_for(topic))
 
-    def topic_id(self, topic: str) -> TopicId:
+    def topic_id(self, topic: str) -> TopicId | None:
+        """Also the controller is asked, where it lives: it knows which topics there are."""
         try:
-            found: TopicId = self._consumer.topic_id(topic)
+            found: TopicId = self._admin.describe_topics([topic])[topic].topic_id
         except NoSuchTopic:
-            return NO_TOPIC_ID
+            return None
         return found
 
     def ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return dict(self._consumer.end_offsets(list(partitions)))
 
-    def marks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Mark]:
+    def marks(self, partitions: Sequence[TopicPartition] | None) -> Mapping[TopicPartition, Mark]:
         committed = self._admin.list_group_offsets(self._identity.group, partitions)
         try:
             return {at: from_committed(each) for at, each in committed.items()}
@@ -195,7 +202,7 @@ class SinkClusterClient:
 
     def send(self, partition: TopicPartition, rows: RecordRows) -> SendManyFuture:
         assert self._producer is not None, "it is opened first"
-        return send(self._producer, partition, rows)
+        return send(self._producer, partition, rows, self._limits.of(partition.topic))
 
     def close_producer(self) -> None:
         producer, self._producer = self._producer, None

@@ -119,7 +119,9 @@ def _timestamps(column: pa.Array, options: SinkOptions, now_ms: int) -> I64:
 
 def _headers(column: pa.Array) -> pa.Array:
     each = column.flatten()
-    if each.null_count or each.field(0).null_count:
+    if each.null_count:
+        raise InvalidSinkColumn("a header is null; filter such headers out: filter(headers, each -> each is not null)")
+    if each.field(0).null_count:
         raise InvalidSinkColumn("a header has no key; filter such headers out, or give each of them one")
     try:
         each.field(0).validate(full=True)

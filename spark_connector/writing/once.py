@@ -29,7 +29,7 @@ import numpy as np
 
 from strandline.client.accumulator import ToSend
 from strandline.client.errors import ClientError, ProducerFenced, SequenceTaken
-from strandline.protocol.types import TopicId, TopicPartition
+from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.spark_connector.errors import (
     RowsChanged,
     SourceError,
@@ -103,14 +103,15 @@ class SinkCluster(Protocol):
     def partitions_count(self, topic: str) -> int:
         """How many the topic has; it is created where the cluster does that by itself."""
 
-    def topic_id(self, topic: str) -> TopicId:
-        """NO_TOPIC_ID where it is not known."""
+    def topic_id(self, topic: str) -> TopicId | None:
+        """NO_TOPIC_ID where it is not known; None: there is no such topic."""
 
     def ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """High watermarks."""
 
-    def marks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Mark]:
-        """Those that stand. Raises WriteFailed for what is no mark."""
+    def marks(self, partitions: Sequence[TopicPartition] | None) -> Mapping[TopicPartition, Mark]:
+        """Those that stand of these partitions; None: all of the identity's scope. Raises WriteFailed for what is no
+        mark."""
 
     def set_marks(self, marks: Mapping[TopicPartition, Mark]) -> None:
         """They stand when this returns, whatever broker fails then."""
@@ -180,7 +181,7 @@ class OnceWriter:
         self.found_rows = 0
         """Left out, because they stood in the log."""
         self.is_repeated = False
-        """The version was begun by another run of the query."""
+        """The version was begun by another run of the query, with a topic of this task's or with any other."""
 
     @property
     def topics(self) -> list[str]:
@@ -219,7 +220,7 @@ class OnceWriter:
         patience = Patience(cluster)
         while True:
             count = cluster.partitions_count(topic)
-            topic_id = cluster.topic_id(topic)
+            topic_id = cluster.topic_id(topic) or NO_TOPIC_ID
             partitions = [TopicPartition(topic, number) for number in range(count)]
             ends = cluster.ends(partitions)  # before the marks: see there
             begun = self._marks_of_version(topic, topic_id, partitions)
@@ -240,7 +241,6 @@ class OnceWriter:
             self._next[at] = 0
             self._claims[at] = Claims()
         self._catch_up([at for at in partitions if at in begun], begun)
-        self.is_repeated = self.is_repeated or any(mark.run != self._run for mark in begun.values())
         self._rooms[topic] = Room(count, placed_among)
         if self._is_open and any(self._next[at] for at in partitions):
             while self._under_way:
@@ -251,13 +251,17 @@ class OnceWriter:
         self, topic: str, topic_id: TopicId, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, Mark]:
         version = self._identity.version
-        marks = {at: mark for at, mark in self._cluster.marks(partitions).items() if mark.is_of(topic_id)}
+        # Those of all topics where it is the first: rows that went elsewhere the last time are noticed by these alone.
+        found = self._cluster.marks(partitions if self._rooms else None)
+        marks = {at: mark for at in partitions if (mark := found.get(at)) is not None and mark.is_of(topic_id)}
         latest = max((mark.version for mark in marks.values()), default=version)
         if latest > version:
             raise SupersededWrite(
                 f"{self._identity.group!r} has begun version {latest} with topic {topic!r}, so {version} is over: this "
                 f"is a task that was given up, or a checkpoint that was put back to an earlier state{NOT_SURE}"
             )
+        others = (mark for mark in found.values() if mark.version == version and mark.run != self._run)
+        self.is_repeated = self.is_repeated or any(others)
         return {at: mark for at, mark in marks.items() if mark.version == version}
 
     def _close_producer(self) -> None:

@@ -107,18 +107,23 @@ class RecordRows:
             start = end
 
 
-def send(producer: Producer, partition: TopicPartition, rows: RecordRows) -> SendManyFuture:
-    """NO_PARTITION: the producer chooses."""
+def send(
+    producer: Producer, partition: TopicPartition, rows: RecordRows, topic_limit_bytes: int | None
+) -> SendManyFuture:
+    """partition NO_PARTITION: the producer chooses. topic_limit_bytes: of the largest batch that the topic takes; None:
+    that is not known."""
     topic, number = partition.topic, None if partition.partition == NO_PARTITION else partition.partition
+    settings = producer.settings
+    limit_bytes = settings.batch_limit_bytes
+    is_narrow = topic_limit_bytes is not None and topic_limit_bytes < limit_bytes
+    if topic_limit_bytes is not None:
+        limit_bytes = min(limit_bytes, topic_limit_bytes)
     sent: SendManyFuture
-    if len(rows) < MANY:
+    if len(rows) < MANY and not is_narrow:  # else the producer would fill batches up to its own limit
         stamp = rows.timestamps_ms if isinstance(rows.timestamps_ms, int) else None  # None: each has its own
         sent = producer.send_many(topic, rows.records(), number, stamp)
     else:
-        limits = producer.settings
-        sent = producer.send_encoded(
-            topic, list(rows.batches(limits.compression_type, limits.batch_limit_bytes)), number
-        )
+        sent = producer.send_encoded(topic, list(rows.batches(settings.compression_type, limit_bytes)), number)
     return sent
 
 

@@ -1,8 +1,8 @@
 """What Spark sees of the sink: a writer for batches and one for streams, which write the same way.
 
 Tasks write; there is nothing to commit, since rows stand in the topic as soon as their task has written them. What is
-left to the driver is to notice that a write which an earlier run began was divided into tasks otherwise then
-(`division`), and to put away the marks of one that nobody can repeat.
+left to the driver is to notice that a write which an earlier run began had other rows, or was divided into tasks
+otherwise then (`division`), and to put away the marks of one that nobody can repeat.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class StrandlineWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark 
         return _written(iterator, self.options, self.scope, self.options.write_version, self.run)
 
     def commit(self, messages: Sequence[Any]) -> None:
-        check_division(messages, self.options)
+        check_division(messages, self.options, can_be_repeated=self.options.write_id is not None)
         self._forget_marks()
 
     def abort(self, messages: Sequence[Any]) -> None:
@@ -85,7 +85,7 @@ class StrandlineStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         return _written(iterator, self.options, f"query.{query}", int(batch or 0), run or "")
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
-        check_division(messages, self.options)
+        check_division(messages, self.options, can_be_repeated=True)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:
         """What was written stays: a log takes nothing back, and the next attempt finds it there."""
@@ -108,18 +108,18 @@ def _written(
     return write_once(iterator, options, TaskIdentity(scope, version, task), run)
 
 
-def check_division(reports: Sequence[TaskReport], options: SinkOptions) -> None:
-    """Where an earlier run has begun this write. Raises as `division.check_tasks`, and WriteFailed."""
-    repeated = [each for each in reports if each.is_repeated]
-    if not repeated:
+def check_division(reports: Sequence[TaskReport], options: SinkOptions, *, can_be_repeated: bool) -> None:
+    """Where an earlier run has begun this write, or where nobody had a row and so nobody has looked. can_be_repeated: a
+    later run would go on with this write. Raises as `division.check_tasks`, and WriteFailed."""
+    topics_of = {each.identity.task: each.topics for each in reports if each.identity is not None}
+    nobody_looked = can_be_repeated and not any(topics_of.values())
+    identity = next((each.identity for each in reports if each.is_repeated or nobody_looked), None)
+    if identity is None:
         return
     from strandline.client.errors import ClientError
     from strandline.spark_connector.writing.cluster import SinkClusterClient
     from strandline.spark_connector.writing.division import check_tasks
 
-    topics_of = {each.identity.task: each.topics for each in reports if each.identity is not None}
-    identity = repeated[0].identity
-    assert identity is not None, "who finds a write repeated has one"
     try:
         with closing(SinkClusterClient(options, identity, has_timestamps=False)) as cluster:
             check_tasks(cluster, identity, topics_of)

@@ -17,15 +17,17 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from strandline import Producer
+from strandline import Admin, Producer
 from strandline.client.errors import ClientError, FlushTimedOut
+from strandline.client.settings import AdminSettings
 from strandline.client.sync_producer import SendManyFuture
 from strandline.runtime.client_environment import production_client_environment
 from strandline.spark_connector.errors import WriteFailed
 from strandline.spark_connector.options.sink_options import SinkOptions
-from strandline.spark_connector.writing.cluster import PRODUCER_DEFAULTS, SinkClusterClient
+from strandline.spark_connector.writing.cluster import PRODUCER_DEFAULTS, SinkClusterClient, known_to
 from strandline.spark_connector.writing.columns import rows_of
 from strandline.spark_connector.writing.identity import TaskIdentity
+from strandline.spark_connector.writing.limits import TopicLimits
 from strandline.spark_connector.writing.once import CHUNKS_UNDER_WAY, OnceWriter
 from strandline.spark_connector.writing.placing import Room, placed
 from strandline.spark_connector.writing.rows import send
@@ -36,8 +38,8 @@ PIECE_BYTES = 8 << 20
 @dataclass
 class TaskReport(WriterCommitMessage):  # type: ignore[misc]  # pyspark has no types
     """What one task says when everything is acknowledged. `found_rows`: of all rows, those that an earlier attempt had
-    written. `is_repeated`: an earlier run of the query had begun to write to one of `topics`. `identity` None: the rows
-    were written whatever stood there."""
+    written. `is_repeated`: an earlier run of the query had begun this write, with whatever topic; a task without rows
+    has not looked. `identity` None: the rows were written whatever stood there."""
 
     rows: int
     identity: TaskIdentity | None = None
@@ -82,15 +84,17 @@ def write_again(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Task
         return Room(count, placed_among=count)
 
     try:
-        for batch in pieces(batches):
-            rows = rows_of(batch, options, clock.now_ms())
-            groups = placed(rows, room_of, keyless_are_placed=False)
-            under_way.append([send(producer, partition, rows) for partition, rows in groups.items()])
-            rows_count += batch.num_rows
-            if len(under_way) > CHUNKS_UNDER_WAY:
-                _wait(under_way.popleft())
-        for sent in under_way:
-            _wait(sent)
+        with closing(Admin(options.bootstrap_servers, **known_to(AdminSettings, settings))) as admin:
+            limits = TopicLimits(admin)
+            for batch in pieces(batches):
+                rows = rows_of(batch, options, clock.now_ms())
+                groups = placed(rows, room_of, keyless_are_placed=False)
+                under_way.append([send(producer, at, own, limits.of(at.topic)) for at, own in groups.items()])
+                rows_count += batch.num_rows
+                if len(under_way) > CHUNKS_UNDER_WAY:
+                    _wait(under_way.popleft())
+            for sent in under_way:
+                _wait(sent)
     except ClientError as error:
         raise _failure(error) from error
     finally:

@@ -19,7 +19,7 @@ from strandline.spark_connector.options.sink_options import parse_sink_options
 from strandline.spark_connector.writing.cluster import SinkClusterClient
 from strandline.spark_connector.writing.division import check_tasks
 from strandline.spark_connector.writing.identity import TaskIdentity
-from strandline.spark_connector.writing.once import OnceWriter
+from strandline.spark_connector.writing.once import FoundTasks, OnceWriter
 from strandline.spark_connector.writing.placing import placed
 from support.sink_rows import sink_rows
 
@@ -156,6 +156,43 @@ def test_who_wrote_is_told_by_leaders_and_by_the_log(site: Site, monkeypatch: py
                 monkeypatch.setattr(cluster, "tasks_known", lambda _: set())
             with pytest.raises(RowsChanged, match="task 5"):
                 check_tasks(cluster, site.me, {0: [site.topic]})
+
+
+def test_rows_that_went_to_another_topic_the_last_time_are_noticed_until_it_is_deleted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Marks that are left of it are not those of a topic that gets its name later, and the question creates none."""
+    other = Site(site.servers, f"{site.topic}-other")
+    with Admin(site.servers) as admin, closing(site.client(site.me)) as cluster:
+        admin.create_topic(other.topic, PARTITIONS, 3)
+        other.write(rows(50), site.me)
+        assert cluster.marks(None).keys() == set(other.partitions)
+        site.write(rows(50))
+        marks = cluster.marks(None)
+        assert marks.keys() == set(other.partitions + site.partitions)
+        with pytest.raises(RowsChanged, match=f"wrote rows to '{other.topic}' and has none of it now"):
+            check_tasks(cluster, site.me, {0: [site.topic]})
+        monkeypatch.setattr(cluster, "marks", lambda _: marks)
+        admin.delete_topic(other.topic)
+        check_tasks(cluster, site.me, {0: [site.topic]})
+        assert cluster.topic_id(other.topic) is None
+        admin.create_topic(other.topic, 1, 3)
+        monkeypatch.setattr(cluster, "remembered_ms", lambda: -1)
+        monkeypatch.setattr(cluster, "tasks_in_log", lambda at, *_: {site.topic: FoundTasks({0}, 0, False)}[at.topic])
+        check_tasks(cluster, site.me, {0: [site.topic]})
+        admin.delete_topic(other.topic)
+
+
+def test_a_producer_is_opened_only_for_a_topic_that_does_not_exist(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It costs a connection, for each topic of each task."""
+    with closing(site.client(site.me)) as client, Admin(site.servers) as admin:
+        with monkeypatch.context() as without_producers:
+            without_producers.delattr("strandline.spark_connector.writing.cluster.Producer")
+            assert client.partitions_count(site.topic) == PARTITIONS
+            admin.create_partitions(site.topic, PARTITIONS + 1)
+            assert client.partitions_count(site.topic) == PARTITIONS + 1
+        assert client.partitions_count(f"{site.topic}-new") == 1
+        admin.delete_topic(f"{site.topic}-new")
 
 
 def test_a_topic_that_the_first_row_creates_is_known_by_its_id(spark_cluster: EmbeddedCluster) -> None:

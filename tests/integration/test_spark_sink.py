@@ -12,6 +12,7 @@ import pytest
 
 from strandline import Admin
 from strandline.cli.cluster import EmbeddedCluster
+from strandline.protocol.messages import ConfigResource
 
 pytestmark = pytest.mark.spark
 
@@ -135,6 +136,23 @@ def test_rows_need_a_topic_and_topics_are_not_overwritten(spark: Any, topic: str
         write(spark.range(1).selectExpr("'x' as value"), mode="overwrite", topic=topic)
 
 
+@pytest.mark.parametrize("is_exactly_once", ["true", "false"])
+def test_small_rows_go_to_a_topic_that_takes_only_small_batches(
+    spark: Any, spark_cluster: EmbeddedCluster, topic: str, write: Callable[..., None], is_exactly_once: str
+) -> None:
+    """Many rows for a partition and few; one row that is too large by itself is refused as before."""
+    with Admin(bootstrap_servers=spark_cluster.bootstrap_servers) as admin:
+        admin.alter_configs(ConfigResource.TOPIC, topic, {"max.message.bytes": "4000"})
+    for count, columns in ((20_000, "0 as partition"), (150, "1 as partition"), (150, "cast(null as int) partition")):
+        frame = spark.range(0, count, 1, 1).selectExpr("lpad(id, 60, 'x') as value", columns)
+        write(frame, topic=topic, exactlyOnce=is_exactly_once)
+    reader = spark.read.format("strandline").option("servers", spark_cluster.bootstrap_servers)
+    assert reader.load(topic).count() == 20_300
+    large = spark.range(1).selectExpr("repeat('x', 5000) as value")
+    with pytest.raises(Exception, match="MESSAGE_TOO_LARGE"):
+        write(large, topic=topic, exactlyOnce=is_exactly_once)
+
+
 def test_only_a_write_that_can_be_repeated_leaves_a_group_behind(
     spark: Any, spark_cluster: EmbeddedCluster, topic: str, read: Callable[[], list[Any]], write: Callable[..., None]
 ) -> None:
@@ -154,3 +172,22 @@ def test_only_a_write_that_can_be_repeated_leaves_a_group_behind(
             write(frame, topic=topic, writeId=topic)
         assert groups() - before == {f"strandline-sink.write.{topic}"}
     assert len(read()) == 200
+
+
+def test_a_write_that_is_repeated_without_its_rows_or_to_another_topic_is_an_error(
+    spark: Any, spark_cluster: EmbeddedCluster, topic: str, write: Callable[..., None]
+) -> None:
+    """One that was not begun may have no rows; one whose topic was deleted may go elsewhere."""
+    frame, other = spark.range(100).selectExpr("cast(id as string) as value"), f"{topic}-other"
+    write(frame.where("value = 'none'"), topic=topic, writeId=topic, writeVersion="1")
+    write(frame, topic=topic, writeId=topic, writeVersion="1")
+    with pytest.raises(Exception, match=rf"STRANDLINE_ROWS_CHANGED.*wrote rows to '{topic}' and has none of it now"):
+        write(frame.where("value = 'none'"), topic=topic, writeId=topic, writeVersion="1")
+    write(frame.where("value = 'none'"), topic=topic, writeId=topic, writeVersion="2")
+    with pytest.raises(Exception, match=rf"STRANDLINE_ROWS_CHANGED.*wrote rows to '{topic}' and has none of it now"):
+        write(frame, topic=other, writeId=topic, writeVersion="1")
+    with Admin(bootstrap_servers=spark_cluster.bootstrap_servers) as admin:
+        write(frame, topic=other, writeId=f"{topic}-moved")
+        admin.delete_topic(other)
+        write(frame, topic=topic, writeId=f"{topic}-moved")
+        assert other not in admin.list_topics()

@@ -219,19 +219,24 @@ class MemorySink:
 
     def partitions_count(self, topic: str) -> int:
         self._called("partitions_count")
+        if not any(at.topic == topic for at in self.topics.logs):
+            self.topics.logs[TopicPartition(topic, 0)] = Log()
         return sum(at.topic == topic for at in self.topics.logs)
 
-    def topic_id(self, topic: str) -> TopicId:
+    def topic_id(self, topic: str) -> TopicId | None:
+        if not any(at.topic == topic for at in self.topics.logs):
+            return None
         return self.topics.ids.get(topic, NO_TOPIC_ID)
 
     def ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         self._called("ends")
         return {at: self.topics.logs[at].high_watermark for at in partitions}
 
-    def marks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Mark]:
+    def marks(self, partitions: Sequence[TopicPartition] | None) -> Mapping[TopicPartition, Mark]:
         self._called("marks")
         marks = self.topics.marks.get(self.identity.group, {})
-        return {at: from_committed(to_committed(marks[at])) for at in partitions if at in marks}
+        wanted = marks if partitions is None else [at for at in partitions if at in marks]
+        return {at: from_committed(to_committed(marks[at])) for at in wanted}
 
     def set_marks(self, marks: Mapping[TopicPartition, Mark]) -> None:
         self._called("set_marks")

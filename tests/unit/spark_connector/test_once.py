@@ -142,7 +142,8 @@ def test_a_repeated_write_finds_its_rows_in_another_order_and_says_so() -> None:
 def test_the_next_version_writes_equal_rows_again() -> None:
     site = Site()
     site.run(rows(1, 2, 3))
-    assert site.run(rows(1, 2, 3), TaskIdentity("query.q", 8, 0)).found_rows == 0
+    following = site.run(rows(1, 2, 3), TaskIdentity("query.q", 8, 0), run="run-2")
+    assert (following.found_rows, following.is_repeated) == (0, False)
     assert site.counts() == counted(rows(1, 2, 3, 1, 2, 3))
 
 
@@ -450,6 +451,16 @@ def test_what_is_not_acknowledged_in_time_fails_the_task(monkeypatch: pytest.Mon
 # --- how the rows are divided ---
 
 
+def driver(site: Site) -> MemorySink:
+    sink = MemorySink(site.topics, site.turns, "driver", ME)
+    sink.turn = lambda: None  # it is alone
+    return sink
+
+
+def run_both_topics(site: Site, *, run: str = "run-1") -> OnceWriter:
+    return site.run(rows(1, 2, 3) + rows(4, 5, topic="u"), run=run)
+
+
 @pytest.mark.parametrize("are_forgotten", [False, True])
 def test_rows_that_moved_from_one_task_to_another_between_two_runs_are_an_error(are_forgotten: bool) -> None:
     site = Site()
@@ -460,8 +471,7 @@ def test_rows_that_moved_from_one_task_to_another_between_two_runs_are_an_error(
             log.states.clear()
         site.topics.now_ms += DAY_MS
     site.run(rows(0, 1), run="run-2")
-    sink = MemorySink(site.topics, site.turns, "driver", ME)
-    sink.turn = lambda: None
+    sink = driver(site)
     with pytest.raises(RowsChanged, match="task 1 of an earlier run wrote rows to 't' and has none of it now"):
         check_tasks(sink, ME, {0: [T]})
     check_tasks(sink, ME, {0: [T], 1: [T]})
@@ -470,8 +480,7 @@ def test_rows_that_moved_from_one_task_to_another_between_two_runs_are_an_error(
 def test_nobody_can_tell_how_rows_were_divided_that_leaders_have_forgotten_and_the_log_has_lost() -> None:
     site = Site(t=1)
     site.run(rows(1, 2, 3))
-    sink = MemorySink(site.topics, site.turns, "driver", ME)
-    sink.turn = lambda: None
+    sink = driver(site)
     log = site.topics.logs[T0]
     log.start = 1
     check_tasks(sink, ME, {0: [T]})
@@ -481,3 +490,87 @@ def test_nobody_can_tell_how_rows_were_divided_that_leaders_have_forgotten_and_t
     log.start, log.entries[1] = 0, None
     with pytest.raises(WrittenRowsGone):
         check_tasks(sink, ME, {0: [T]})
+
+
+@pytest.mark.parametrize("are_forgotten", [False, True])
+def test_rows_that_went_to_another_topic_the_last_time_are_an_error(are_forgotten: bool) -> None:
+    """The option or the column that names the topic was changed: both topics have the rows now."""
+    site = Site(t=3, u=1)
+    assert not site.run(rows(1, 2, 3)).is_repeated
+    if are_forgotten:
+        for log in site.topics.logs.values():
+            log.states.clear()
+        site.topics.now_ms += DAY_MS
+    again = site.run(rows(1, 2, 3, topic="u"), run="run-2")
+    assert site.counts() == counted(rows(1, 2, 3) + rows(1, 2, 3, topic="u"))
+    assert again.is_repeated
+    with pytest.raises(RowsChanged, match="task 0 of an earlier run wrote rows to 't' and has none of it now"):
+        check_tasks(driver(site), ME, {0: again.topics})
+
+
+def test_a_write_that_has_no_row_any_more_is_an_error() -> None:
+    site = Site(t=3, u=1)
+    check_tasks(driver(site), ME, {0: []})
+    site.run(rows(1, 2, 3), TaskIdentity("query.q", 6, 0))
+    site.topics.now_ms += DAY_MS
+    for log in site.topics.logs.values():
+        log.start = len(log.entries)
+    check_tasks(driver(site), ME, {0: []})
+    site.run(rows(1, 2, 3))
+    with pytest.raises(RowsChanged, match="task 0 of an earlier run wrote rows to 't' and has none of it now"):
+        check_tasks(driver(site), ME, {0: []})
+
+
+def test_one_topic_fewer_than_the_last_time_is_an_error() -> None:
+    site = Site(t=3, u=1)
+    run_both_topics(site)
+    again = site.run(rows(1, 2, 3), run="run-2")
+    with pytest.raises(RowsChanged, match="wrote rows to 'u' and has none of it now"):
+        check_tasks(driver(site), ME, {0: again.topics})
+    check_tasks(driver(site), ME, {0: run_both_topics(site, run="run-3").topics})
+
+
+def test_marks_of_a_run_that_died_before_it_wrote_are_no_error() -> None:
+    site = Site(t=3, u=1)
+    site.run(rows(1, 2, 3))
+    for log in site.topics.logs.values():
+        log.entries, log.states = [], {}
+    again = site.run(rows(1, 2, 3, topic="u"), run="run-2")
+    assert again.is_repeated
+    check_tasks(driver(site), ME, {0: again.topics})
+    site.topics.now_ms += DAY_MS
+    check_tasks(driver(site), ME, {0: again.topics})
+
+
+@pytest.mark.parametrize("is_created_anew", [False, True])
+def test_a_topic_that_was_deleted_since_its_rows_were_written_does_not_matter(is_created_anew: bool) -> None:
+    """Its marks may stay behind. The other topic has the rows once."""
+    site = Site(t=3, u=1)
+    site.topics.ids[T] = b"1" * 16
+    site.run(rows(1, 2, 3))
+    for at in [each for each in site.topics.logs if each.topic == T]:
+        del site.topics.logs[at]
+    if is_created_anew:
+        site.topics.ids[T] = b"2" * 16
+        site.topics.logs[T0] = Log(start=3, entries=[Entry(-1, -1, -1, (None, b"another"))] * 5)
+    topics = {at.topic for at in site.topics.logs}
+    again = site.run(rows(1, 2, 3, topic="u"), run="run-2")
+    check_tasks(driver(site), ME, {0: again.topics})
+    site.topics.now_ms += DAY_MS
+    check_tasks(driver(site), ME, {0: again.topics})
+    assert {at.topic for at in site.topics.logs} == topics
+
+
+def test_all_marks_are_asked_for_with_the_first_topic_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task may write to thousands of topics, and each has marks."""
+    site = Site(t=2, u=1)
+    asked: list[Any] = []
+    marks = MemorySink.marks
+
+    def noted(self: MemorySink, partitions: Sequence[TopicPartition] | None) -> Any:
+        asked.append(partitions)
+        return marks(self, partitions)
+
+    monkeypatch.setattr(MemorySink, "marks", noted)
+    run_both_topics(site)
+    assert asked == [None, [TopicPartition("u", 0)]]

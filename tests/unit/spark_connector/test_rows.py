@@ -135,8 +135,23 @@ class _Producer:
 
 def test_few_rows_for_a_partition_are_put_together_with_others_by_the_producer() -> None:
     producer: Any = _Producer()
-    send(producer, TopicPartition("t", NO_PARTITION), record_rows([(b"k", b"v")]))
-    send(producer, TopicPartition("t", 2), record_rows([(b"k", b"v", [("h", b"x")], 9)]))
-    send(producer, TopicPartition("t", 2), record_rows([(b"k", b"v")] * MANY))
+    send(producer, TopicPartition("t", NO_PARTITION), record_rows([(b"k", b"v")]), None)
+    send(producer, TopicPartition("t", 2), record_rows([(b"k", b"v", [("h", b"x")], 9)]), 10**9)
+    send(producer, TopicPartition("t", 2), record_rows([(b"k", b"v")] * MANY), None)
     assert producer.records == [("t", None, 7, b"k", b"v"), ("t", 2, None, b"k", b"v", [("h", b"x")], 9)]
     assert [batch.records_count for batch in producer.batches] == [MANY]
+
+
+@pytest.mark.parametrize("count", [2, MANY - 1, MANY])
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_no_batch_is_larger_than_its_topic_takes_unless_one_row_is(count: int, codec: str) -> None:
+    """The producer would put few rows together with those that follow, up to its own limit."""
+    producer: Any = _Producer()
+    producer.settings = ProducerSettings(bootstrap_servers="b:1", batch_size=100_000, compression_type=codec)
+    records: list[ToSend] = [(None, b"%d" % number * 30) for number in range(count - 1)]
+    send(producer, TopicPartition("t", 2), record_rows([*records, (None, b"x" * 5_000)]), 1_000)
+    *small, last = producer.batches
+    assert not producer.records
+    assert sum(batch.records_count for batch in small) == count - 1
+    assert all(len(batch.data) <= 1_000 for batch in small)
+    assert last.records_count == 1

@@ -162,13 +162,11 @@ def test_times_before_1970_are_rounded_down_and_a_missing_one_is_refused_with_ex
 def test_a_row_without_a_topic_and_a_header_without_a_key_are_refused() -> None:
     with pytest.raises(NullTopic, match="null topic present in the data"):
         rows_of(batch(value=["x", "y"], topic=["t", None]), parse_sink_options({"servers": "b:1"}), now_ms=7)
-    headers = pa.array([[{"key": None, "value": b""}]], HEADERS)
-    with pytest.raises(InvalidSinkColumn, match="header has no key"):
-        rows_of(
-            batch(value=["x"], headers=headers),
-            parse_sink_options({"servers": "b:1", "topic": "t"}),
-            now_ms=7,
-        )
+    refused = {"a header has no key": {"key": None, "value": b""}, "a header is null": None}
+    for text, header in refused.items():
+        headers = pa.array([[{"key": "k", "value": b""}, header]], HEADERS)
+        with pytest.raises(InvalidSinkColumn, match=text):
+            rows_of(batch(value=["x"], headers=headers), parse_sink_options({"servers": "b:1", "topic": "t"}), now_ms=7)
 
 
 def test_a_headers_key_that_is_not_utf_8_is_refused() -> None:
