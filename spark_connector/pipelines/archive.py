@@ -28,7 +28,7 @@ from strandline.spark_connector.pipelines.settings import session_settings
 from strandline.spark_connector.reading.planning import Held
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
 RECORDS_PER_TASK = 1_000_000
@@ -195,6 +195,7 @@ def _written(spark: SparkSession, planned: NextRun, target: str) -> tuple[Archiv
             sql.sum(size).alias("data_bytes"),
             sql.min("offset").alias("first"),
             sql.max("offset").alias("last"),
+            largest_record().alias("largest"),
         )
         .collect()
     )
@@ -208,6 +209,7 @@ def _written(spark: SparkSession, planned: NextRun, target: str) -> tuple[Archiv
             data_bytes=row.data_bytes,
             first_offset=row.first,
             last_offset=row.last,
+            largest_record_bytes=row.largest,
         )
         for row in found
     ]
@@ -216,6 +218,18 @@ def _written(spark: SparkSession, planned: NextRun, target: str) -> tuple[Archiv
         if not start <= file.first_offset <= file.last_offset < end:
             raise ArchiveDamaged(f"{file.path} holds offsets outside of [{start}, {end}); nothing was committed")
     return tuple(sorted(files, key=lambda file: (file.partition, file.first_offset, file.day)))
+
+
+def largest_record() -> Column:
+    """The bytes of the largest record, with what its headers take beside their keys and values."""
+    from pyspark.sql import functions as sql
+
+    return sql.max(
+        sql.expr(
+            "coalesce(octet_length(key), 0L) + coalesce(octet_length(value), 0L) + coalesce(aggregate(headers, 0L, "
+            "(sum, each) -> sum + octet_length(each.key) + coalesce(octet_length(each.value), 0) + 20), 0L)"
+        )
+    )
 
 
 def read_files(spark: SparkSession, folder: str, *also: StructField) -> DataFrame:

@@ -39,6 +39,15 @@ SINK_POINTS = {
 }
 """As the sink sees it."""
 
+RESTORE_CASES = (
+    ("before append", 3, "worker"),
+    ("after append", 2, "worker"),
+    ("after append", 1, "jvm"),
+    ("before append", 2, "stall"),
+    ("after append", 3, "stall"),
+)
+"""Of a task that restores: it dies or waits between looking and writing, or having written some."""
+
 CASES = {
     "short": (
         ("after set_marks", 1, "worker"),
