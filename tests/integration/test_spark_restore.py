@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.spark_connector.pipelines.archive import ArchiveOptions, archive
 from strandline.spark_connector.pipelines.restore import RestoreOptions, restore
+from strandline.spark_connector.pipelines.restore_task import Row, TopicLog, bring_up, producer_id_of, source_options
+from strandline.spark_connector.reading.cluster import ClusterClient
 from support import spark_job
 from support.spark_faults import RESTORE_CASES, Faults
 
@@ -72,6 +76,33 @@ def test_workers_and_executors_that_die_and_copies_of_tasks_leave_each_record_on
     assert [tuple(each["case"]) for each in cases if each["has_struck"]] == list(RESTORE_CASES)
     assert all(each["written"] == RECORDS for each in cases)
     assert all(each_once(spark_cluster, f"survivor-{number}") for number in range(len(RESTORE_CASES)))
+
+
+def test_an_attempt_that_comes_back_writes_nothing_that_another_has_written(
+    spark_cluster: EmbeddedCluster, admin: Admin
+) -> None:
+    """No Spark: one attempt has written its first chunk and sleeps, while others do the whole work side by side."""
+    admin.create_topic("contested", 1, 3)
+    at, servers = TopicPartition("contested", 0), spark_cluster.bootstrap_servers
+    rows = [Row(None, b"%d" % number, (), number) for number in range(RECORDS // 2)]
+    options = source_options(servers, at.topic)
+    settings = {"bootstrap_servers": servers, "batch_size": 500}
+    with ClusterClient(options) as cluster:
+        producer_id = producer_id_of(at.topic, cluster.topic_id(at.topic))
+
+    def attempt() -> int:
+        with ClusterClient(options) as cluster, closing(TopicLog(at, options, cluster, producer_id, settings)) as log:
+            log.chunk_bytes = 40
+            return bring_up(iter(rows), log)
+
+    with ClusterClient(options) as cluster, closing(TopicLog(at, options, cluster, producer_id, settings)) as sleeper:
+        assert sleeper.append(rows[:20], 0) == 20
+        with ThreadPoolExecutor(3) as pool:
+            assert list(pool.map(lambda _: attempt(), range(3))) == [len(rows)] * 3
+        assert sleeper.append(rows[20:40], 20) == 0
+        with closing(TopicLog(at, options, cluster, producer_id, settings)) as late:  # it has looked, too
+            assert late.append(rows[20:40], 20) == 0
+    assert values(spark_cluster, at.topic, 0) == [row.value for row in rows]
 
 
 def test_a_driver_that_dies_is_resumed(spark_cluster: EmbeddedCluster, archived: str, tmp_path: Path) -> None:
