@@ -15,6 +15,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
 RECORDS_PER_TASK = 1_000_000
 """A longer range is read by several tasks, each of which writes files of its own."""
 
-_UTC_DAY = "date_from_unix_date(cast(floor(unix_millis(timestamp) / 86400000) as int))"
-"""Of the timestamp, whatever the time zone of the session."""
+LAST_DAY = (date.max - date(1970, 1, 1)).days
+UTC_DAY = f"date_from_unix_date(cast(least(floor(unix_millis(timestamp) / 86400000), {LAST_DAY}) as int))"
+"""Of the timestamp, whatever the time zone of the session. A year of more than four digits goes under the last day of
+9999: its own name would not sort, and Python has no such date."""
 
 _PARQUET = {
     # Spark's default is INT96, which other readers take for a time without a zone.
@@ -173,7 +176,7 @@ def _write(spark: SparkSession, options: ArchiveOptions, wanted: Mapping[int, Of
     )
     with session_settings(spark, _PARQUET):
         (
-            rows.withColumn("day", sql.expr(_UTC_DAY))
+            rows.withColumn("day", sql.expr(UTC_DAY))
             .sortWithinPartitions("day", "partition", "offset")
             .write.option("compression", "zstd")
             .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
