@@ -31,7 +31,7 @@ from strandline.spark_connector.options.request import SourceOptions
 from strandline.spark_connector.options.source_options import parse_options
 from strandline.spark_connector.reading.planning import OffsetRange
 from strandline.spark_connector.writing.identity import made_up_id
-from strandline.spark_connector.writing.once import Patience
+from strandline.spark_connector.writing.once import PATIENCE_MS, Patience
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,9 +144,11 @@ def bring_up(archived: Iterable[Row], log: PartitionLog) -> int:
             patience.end()
         else:  # what another attempt wrote is not committed yet, or who told us of the end was just deposed
             patience.wait(
-                RestoreRefused(
-                    f"{log.partition} refuses number {number} of this restore as taken, though nothing stands at "
-                    f"offset {number}: somebody else wrote to the topic between two restores; restore into another one"
+                RestoreFailed(
+                    f"{log.partition} refuses number {number} of this restore as taken, though nothing could be read "
+                    f"at offset {number} for {PATIENCE_MS // 1000} s. If replicas are away ('strandline topics "
+                    f"--describe --topic {log.partition.topic}'), bring them back and resume the restore (--resume); "
+                    "else somebody else wrote to the topic between two restores: restore into another one"
                 )
             )
 

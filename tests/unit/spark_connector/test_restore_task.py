@@ -111,7 +111,7 @@ def test_a_difference_in_anything_is_refused_before_anything_is_written(other: R
 def test_numbers_that_stay_refused_end_in_an_error() -> None:
     log = Log(ROWS[:3])
     log.refuses = True
-    with pytest.raises(RestoreRefused, match="refuses number 3 of this restore as taken, though nothing stands at"):
+    with pytest.raises(RestoreFailed, match="refuses number 3 of this restore as taken, though nothing could be read"):
         bring_up(iter(ROWS), log)
     assert log.rows == ROWS[:3] and log.paused_ms > PATIENCE_MS
 
