@@ -66,7 +66,7 @@ def each_once(cluster: EmbeddedCluster, topic: str) -> bool:
     return all(values(cluster, topic, partition) == expected for partition in (0, 1))
 
 
-def test_workers_and_executors_that_die_and_copies_of_tasks_leave_each_record_once(
+def test_workers_and_executors_that_die_leave_each_record_once(
     spark_cluster: EmbeddedCluster, archived: str, tmp_path: Path
 ) -> None:
     faults = Faults(tmp_path / "faults")

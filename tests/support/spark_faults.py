@@ -40,13 +40,11 @@ SINK_POINTS = {
 """As the sink sees it."""
 
 RESTORE_CASES = (
-    ("before append", 3, "worker"),
     ("after append", 2, "worker"),
     ("after append", 1, "jvm"),
-    ("before append", 2, "stall"),
-    ("after append", 3, "stall"),
 )
-"""Of a task that restores: it dies or waits between looking and writing, or having written some."""
+"""Of a task that restores: it has written some records. Attempts that live at the same time have a test without Spark
+(`test_spark_restore`)."""
 
 CASES = {
     "short": (
