@@ -27,6 +27,7 @@ _SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
+    "spark.python.daemon.module": "strandline.cli.spark_daemon",
     "spark.python.unix.domain.socket.enabled": "true",  # a fifth faster than TCP, from Spark 4.1 on
 }
 

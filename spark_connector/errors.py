@@ -274,6 +274,12 @@ class RestoreRefused(SourceError):
     condition = "RESTORE_REFUSED"
 
 
+class RestoreFailed(SourceError):
+    """Records could not be written. What was written before them stays, and a restore that is resumed goes on there."""
+
+    condition = "RESTORE_FAILED"
+
+
 class NoChangeLogs(SourceError):
     """Nothing that was named holds a line of a broker's change logs."""
 

@@ -15,6 +15,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
@@ -28,14 +29,16 @@ from strandline.spark_connector.pipelines.settings import session_settings
 from strandline.spark_connector.reading.planning import Held
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
 RECORDS_PER_TASK = 1_000_000
 """A longer range is read by several tasks, each of which writes files of its own."""
 
-_UTC_DAY = "date_from_unix_date(cast(floor(unix_millis(timestamp) / 86400000) as int))"
-"""Of the timestamp, whatever the time zone of the session."""
+LAST_DAY = (date.max - date(1970, 1, 1)).days
+UTC_DAY = f"date_from_unix_date(cast(least(floor(unix_millis(timestamp) / 86400000), {LAST_DAY}) as int))"
+"""Of the timestamp, whatever the time zone of the session. A year of more than four digits goes under the last day of
+9999: its own name would not sort, and Python has no such date."""
 
 _PARQUET = {
     # Spark's default is INT96, which other readers take for a time without a zone.
@@ -173,7 +176,7 @@ def _write(spark: SparkSession, options: ArchiveOptions, wanted: Mapping[int, Of
     )
     with session_settings(spark, _PARQUET):
         (
-            rows.withColumn("day", sql.expr(_UTC_DAY))
+            rows.withColumn("day", sql.expr(UTC_DAY))
             .sortWithinPartitions("day", "partition", "offset")
             .write.option("compression", "zstd")
             .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
@@ -195,6 +198,7 @@ def _written(spark: SparkSession, planned: NextRun, target: str) -> tuple[Archiv
             sql.sum(size).alias("data_bytes"),
             sql.min("offset").alias("first"),
             sql.max("offset").alias("last"),
+            largest_record().alias("largest"),
         )
         .collect()
     )
@@ -208,6 +212,7 @@ def _written(spark: SparkSession, planned: NextRun, target: str) -> tuple[Archiv
             data_bytes=row.data_bytes,
             first_offset=row.first,
             last_offset=row.last,
+            largest_record_bytes=row.largest,
         )
         for row in found
     ]
@@ -216,6 +221,18 @@ def _written(spark: SparkSession, planned: NextRun, target: str) -> tuple[Archiv
         if not start <= file.first_offset <= file.last_offset < end:
             raise ArchiveDamaged(f"{file.path} holds offsets outside of [{start}, {end}); nothing was committed")
     return tuple(sorted(files, key=lambda file: (file.partition, file.first_offset, file.day)))
+
+
+def largest_record() -> Column:
+    """The bytes of the largest record, with what its headers take beside their keys and values."""
+    from pyspark.sql import functions as sql
+
+    return sql.max(
+        sql.expr(
+            "coalesce(octet_length(key), 0L) + coalesce(octet_length(value), 0L) + coalesce(aggregate(headers, 0L, "
+            "(sum, each) -> sum + octet_length(each.key) + coalesce(octet_length(each.value), 0) + 20), 0L)"
+        )
+    )
 
 
 def read_files(spark: SparkSession, folder: str, *also: StructField) -> DataFrame:

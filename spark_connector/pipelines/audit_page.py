@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from strandline.spark_connector.pipelines.audit import (
     BEHIND,
@@ -17,6 +17,7 @@ from strandline.spark_connector.pipelines.audit import (
 from strandline.spark_connector.pipelines.pictures import (
     Span,
     bars,
+    broker_colour,
     figures,
     grid,
     page,
@@ -153,14 +154,15 @@ def _findings(partitions: Iterable[AuditedPartition]) -> Iterator[list[str]]:
                 ]
 
 
-def _volume(partitions: Iterable[AuditedPartition]) -> str:
+def _volume(partitions: Sequence[AuditedPartition]) -> str:
     topics = list(dict.fromkeys(partition.topic for partition in partitions))
-    series: dict[str, list[float]] = {}
+    brokers = sorted({replica.broker_id for partition in partitions for replica in partition.replicas})
+    colours = {f"broker {broker_id}": broker_colour(broker_id) for broker_id in brokers}
+    series: dict[str, list[float]] = {name: [0.0] * len(topics) for name in colours}
     for partition in partitions:
         for replica in partition.replicas:
-            row = series.setdefault(f"broker {replica.broker_id}", [0.0] * len(topics))
-            row[topics.index(partition.topic)] += replica.size_bytes
-    return bars(topics, dict(sorted(series.items())), unit="", shown=size_text)
+            series[f"broker {replica.broker_id}"][topics.index(partition.topic)] += replica.size_bytes
+    return bars(topics, series, unit="", shown=size_text, colours=colours)
 
 
 def _row(partition: AuditedPartition) -> list[str]:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from strandline.protocol.history.figures import Range
 from strandline.protocol.history.lines import OF_PARTITIONS, Event
 from strandline.protocol.history.lives import NEVER_MS, Lives, Run, lives
+from strandline.protocol.topic_name import INTERNAL_TOPICS
 from strandline.runtime.disk import Disk
 from strandline.spark_connector.errors import InvalidOption, NoChangeLogs
 from strandline.spark_connector.pipelines.history_summary import (
@@ -276,14 +277,22 @@ def _outages(df: DataFrame, most: int) -> tuple[PartitionOutage, ...]:
     )
 
 
-def _partitions(df: DataFrame, most: int) -> tuple[PartitionSummary, ...]:
-    """The worst first; where all are well, by name."""
+def worst_first() -> list[Any]:
+    """Columns by which partitions are ordered: the worst first; where all are well, by name. Internal topics last: they
+    have so many partitions that nobody would find his own."""
     from pyspark.sql import functions as sql
 
     worst = [sql.desc(name) for name in ("unavailable_ms", "under_min_isr_ms", "under_replicated_ms", "elections")]
+    names = [sql.col(name) for name in ("topic", "partition", "topic_id")]
+    return [sql.col("topic").isin(sorted(INTERNAL_TOPICS)), *worst, *names]
+
+
+def _partitions(df: DataFrame, most: int) -> tuple[PartitionSummary, ...]:
+    from pyspark.sql import functions as sql
+
     shown = (
         df.withColumn("intervals_count", sql.size("intervals"))
-        .orderBy(*worst, "topic", "partition", "topic_id")
+        .orderBy(*worst_first())
         .limit(most)
         .withColumn("intervals", _newest("intervals"))
         .withColumn("outages", _newest("outages"))

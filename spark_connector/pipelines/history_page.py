@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from strandline.protocol.topic_name import INTERNAL_TOPICS
 from strandline.spark_connector.pipelines.history_summary import HistorySummary, PartitionSummary, State
 from strandline.spark_connector.pipelines.pictures import (
-    COLOURS,
     MOST_MARKS,
-    REST_COLOUR,
     Span,
+    broker_colour,
     duration_text,
     figures,
     page,
@@ -28,16 +28,16 @@ OUT, AWAY, STOPPED = "#b00020", "#b00020", "#e0a3ac"
 UP, ALL_IN_SYNC, FEWER, TOO_FEW = "#c9cdd4", "#3ca951", "#efb118", "#ff725c"
 _NOBODY, _AWAY, _STOPPED, _UP = "nobody led", "gone", "stopped", "up"
 _ALL, _FEWER, _TOO_FEW = "all in sync", "fewer", "fewer than min ISR"
-_OF_BROKERS = [colour for colour in COLOURS if colour != TOO_FEW]
 
 
 def history_page(summary: HistorySummary) -> str:
     """The whole page; partitions and outages are those of the summary, as many as fit."""
     totals = summary.totals
-    colours = _colours(broker.broker_id for broker in summary.brokers)
+    colours = {f"broker {each.broker_id}": broker_colour(each.broker_id) for each in summary.brokers}
     shown = _shown(summary.partitions)
     rest = totals.partitions - len(shown)
-    note = f"The {len(shown)} with the longest outages; {rest:,} more are not shown." if rest > 0 else ""
+    order = "with the longest outages, internal topics last" if totals.outages_count else "first, internal topics last"
+    note = f"The {len(shown)} {order}; {rest:,} more are not shown." if rest > 0 else ""
     sections = [
         figures(
             [
@@ -62,16 +62,8 @@ def history_page(summary: HistorySummary) -> str:
     return page("History of the cluster", sections, subtitle=subtitle)
 
 
-def _colours(broker_ids: Iterable[int]) -> dict[str, str]:
-    """A broker has the same one in all pictures."""
-    return {
-        f"broker {broker_id}": _OF_BROKERS[place] if place < len(_OF_BROKERS) else REST_COLOUR
-        for place, broker_id in enumerate(broker_ids)
-    }
-
-
 def _shown(partitions: Sequence[PartitionSummary]) -> list[PartitionSummary]:
-    """Those that fit, by name; there may be several of one name, one after the other."""
+    """Those that fit, by name, internal topics last; there may be several of one name, one after the other."""
     chosen: list[PartitionSummary] = []
     names: set[tuple[str, int]] = set()
     marks = 0
@@ -81,7 +73,12 @@ def _shown(partitions: Sequence[PartitionSummary]) -> list[PartitionSummary]:
         if chosen and (len(names) > MOST_ROWS or marks > MOST_MARKS):
             break
         chosen.append(partition)
-    return sorted(chosen, key=lambda each: (each.topic, each.partition, each.intervals[0].from_ms))
+    return sorted(chosen, key=_place)
+
+
+def _place(partition: PartitionSummary) -> tuple[bool, str, int, int]:
+    topic = partition.topic
+    return topic in INTERNAL_TOPICS, topic, partition.partition, partition.intervals[0].from_ms
 
 
 # --- Pictures --------------------------------------------------------------------------------------------------

@@ -37,7 +37,8 @@ class Missing:
 @dataclass(frozen=True, slots=True)
 class ArchivedFile:
     """A Parquet file: records of one partition and one UTC day. `path` is relative to the run's folder; `data_bytes`:
-    keys and values, not compressed."""
+    keys and values, not compressed; `largest_record_bytes`: of the largest key, value and headers together, None in
+    manifests that were written before it was noted."""
 
     path: str
     size_bytes: int
@@ -47,6 +48,7 @@ class ArchivedFile:
     data_bytes: int
     first_offset: int
     last_offset: int
+    largest_record_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,16 @@ COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a
 REST_COLOUR = "#9498a0"
 """Of what is drawn together because there are not enough colours to tell it apart."""
 
-WIDTH, LEFT, RIGHT = 960, 120, 12
+_OF_BROKERS = [colour for colour in COLOURS if colour != "#ff725c"]
+"""That one looks too much like what is wrong."""
+
+WIDTH, LEFT, RIGHT = 960, 168, 12
 BAR_HEIGHT, ROW_HEIGHT = 220, 22
 WIDEST_BAR = 90
 MOST_LABELS = 12
 LONGEST_NAME = 20
-"""Of a row of a timeline, beside which its end is shown: it has the number of the partition."""
+"""Of a row of a timeline, beside which its end is shown: it has the number of the partition. In 11 px, LEFT has 8 for
+each character: more than all but names in capitals need."""
 MOST_MARKS = 20_000
 """Of one timeline; a browser draws so many at once without delay."""
 
@@ -98,12 +102,15 @@ def bars(
     *,
     unit: str,
     shown: Callable[[float], str] = lambda value: f"{value:,.0f}",
+    colours: Mapping[str, str] | None = None,
 ) -> str:
     """A stacked bar per label; each series has a value for each label. The largest series keep their colours, the
-    others are drawn together."""
+    others are drawn together. `colours`: of series that do not take them in turn."""
     if not labels:
         return "<p>nothing to show</p>"
     stacked = _largest(series)
+    given = colours or {}
+    of_series = [given.get(name, colour) for name, colour in zip(stacked, _colours(stacked), strict=True)]
     highest = max(sum(values[place] for values in stacked.values()) for place in range(len(labels))) or 1
     step = (WIDTH - LEFT - RIGHT) / len(labels)
     width = min(max(step * 0.8, 0.5), WIDEST_BAR)
@@ -116,7 +123,7 @@ def bars(
     for place, label in enumerate(labels):
         x = LEFT + place * step
         y = float(BAR_HEIGHT)
-        for colour, (name, values) in zip(_colours(stacked), stacked.items(), strict=True):
+        for colour, (name, values) in zip(of_series, stacked.items(), strict=True):
             height = values[place] / highest * (BAR_HEIGHT - 15)
             if height <= 0:
                 continue
@@ -130,7 +137,7 @@ def bars(
             marks.append(
                 f'<text x="{x + step / 2:.1f}" y="{BAR_HEIGHT + 16}" text-anchor="middle">{escape(label)}</text>'
             )
-    return _key(stacked) + _svg(BAR_HEIGHT + 24, unit, marks)
+    return _key(stacked, of_series) + _svg(BAR_HEIGHT + 24, unit, marks)
 
 
 def grid(
@@ -196,6 +203,11 @@ def timeline(
                 f'fill="{escape(of_kind[span.kind])}"><title>{title}</title></rect>'
             )
     return _key(of_kind, list(of_kind.values())) + _svg(bottom + 24, unit, marks)
+
+
+def broker_colour(broker_id: int) -> str:
+    """A broker has the same one on all pages."""
+    return _OF_BROKERS[(broker_id - 1) % len(_OF_BROKERS)]
 
 
 def size_text(size_bytes: float) -> str:

@@ -6,46 +6,44 @@ The topic is created where there is none, with the partitions of the archive and
 is restored is old. Offsets begin at 0 and have no gaps, so they are those of the archive only where that had no gaps.
 Timestamps that the brokers set (LogAppendTime) come back as timestamps of a producer.
 
-Nothing is doubled, because nothing is written that is not known to follow. A topic that holds records is refused; with
-`resume` each task first compares what the partition holds with the beginning of the archive, record by record, and goes
-on behind it. While it writes, each record must get the offset that follows; else somebody else writes, and it stops.
+Nothing is doubled, because nothing is written that is not known to follow (`restore_task`). A topic that holds records
+is refused; with `resume` what a partition holds is compared with the beginning of the archive, record by record, and
+the restore goes on behind it. So does each attempt of a task, whatever the one before it had written. Each record must
+get the offset that follows; else somebody else writes, and the restore stops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.disk import Disk
 from strandline.spark_connector.errors import ArchiveDamaged, RestoreRefused
-from strandline.spark_connector.options.request import SourceOptions
-from strandline.spark_connector.options.source_options import parse_options
-from strandline.spark_connector.pipelines.archive import read_files
+from strandline.spark_connector.pipelines.archive import largest_record, read_files
 from strandline.spark_connector.pipelines.folder import ArchiveFolder
 from strandline.spark_connector.pipelines.manifest import Manifest
 from strandline.spark_connector.pipelines.pictures import bars, figures, page, section, size_text, table
-from strandline.spark_connector.reading.planning import Held, OffsetRange
+from strandline.spark_connector.pipelines.restore_task import TASK_SCHEMA, RestoreTask, producer_id_of, source_options
+from strandline.spark_connector.reading.planning import Held
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
-
-RECORDS_PER_FLUSH = 10_000
-BYTES_PER_FLUSH = 8 << 20
-"""So much is under way before its offsets are checked."""
+    from pyspark.sql import DataFrame, SparkSession
 
 WRITER_SETTINGS: Mapping[str, Any] = {
+    "client_id": "strandline-restore",
     "acks": "all",
-    "enable_idempotence": True,
     "compression_type": "lz4",
     "batch_size": 262_144,
     "max_request_size": 32 << 20,
     "buffer_memory": 64 << 20,
 }
-"""Records may be as large as they were in the archived topic; how large one may be is up to the brokers."""
+"""Where the user says nothing else; the last three follow the topic and its records (`writer_settings`)."""
+
+MAX_MESSAGE_BYTES = "max.message.bytes"
+USUAL_MAX_MESSAGE_BYTES = 1_000_012
+"""What brokers allow if nobody says otherwise."""
 
 FOR_OLD_RECORDS = {
     "cleanup.policy": "delete",
@@ -98,15 +96,6 @@ class RestoreSummary:
     """Of all records."""
 
 
-class Row(NamedTuple):
-    """What a record is, wherever it stands."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-    timestamp_ms: int
-
-
 def restore(
     spark: SparkSession,
     options: RestoreOptions,
@@ -117,8 +106,6 @@ def restore(
 ) -> RestoreSummary:
     """Bring the whole archive into the topic. RestoreRefused, ArchiveDamaged, the errors of the client and of the
     disk; what a task raises comes as Spark's exception with the text in it."""
-    from pyspark.sql.types import IntegerType, StructField
-
     folder = ArchiveFolder(options.folder, disk)
     on_step(f"checking {options.folder}")
     history = folder.manifests()
@@ -127,20 +114,57 @@ def restore(
     for manifest in history:
         folder.check_files(manifest)
     archived = archived_records(history)
-    created = _create_or_check(options, len(archived), warn)
-    present = _present(options, sorted(archived))
+    bytes_needed = _bytes_needed(spark, folder, history)
+    created, max_message_bytes = _create_or_check(options, len(archived), bytes_needed, warn)
+    topic_id, present = _present(options, sorted(archived))
     check_present(present, archived, options)
     on_step(f"restoring {sum(archived.values()):,} records")
     rows = (
-        read_files(spark, folder.for_spark(), StructField("run", IntegerType()))
-        .where(f"run <= {history[-1].run}")
+        _records(spark, folder, history)
         .select(*COLUMNS)
         .repartition(max(1, min(len(archived), spark.sparkContext.defaultParallelism * 4)), "partition")
         .sortWithinPartitions("partition", "offset")
     )
-    task = RestoreTask(options, {partition: held.latest for partition, held in present.items()})
+    found = {partition: held.latest for partition, held in present.items()}
+    task = RestoreTask(
+        options.bootstrap_servers,
+        options.topic,
+        producer_id_of(options.topic, topic_id),
+        writer_settings(options.writer_settings, max_message_bytes, bytes_needed),
+        found,
+    )
     done = {row.partition: row for row in rows.mapInArrow(task, TASK_SCHEMA).collect()}
-    return _summary(options, history, archived, done, created)
+    summary = _summary(options, history, archived, found, done, created)
+    check_whole(_present(options, sorted(archived))[1], archived, options)
+    return summary
+
+
+def writer_settings(asked: Mapping[str, Any], max_message_bytes: int, bytes_needed: int) -> dict[str, Any]:
+    """Of the producer: `asked`, and what fits the topic and the archive's largest record."""
+    settings = {**WRITER_SETTINGS, **asked}
+    if "batch_size" not in asked:  # before compression, which makes some records larger
+        settings["batch_size"] = min(WRITER_SETTINGS["batch_size"], max_message_bytes * 99 // 100)
+    if "max_request_size" not in asked:
+        settings["max_request_size"] = max(WRITER_SETTINGS["max_request_size"], 2 * bytes_needed)
+    if "buffer_memory" not in asked:
+        settings["buffer_memory"] = max(WRITER_SETTINGS["buffer_memory"], 2 * int(settings["max_request_size"]))
+    return settings
+
+
+def _records(spark: SparkSession, folder: ArchiveFolder, history: list[Manifest]) -> DataFrame:
+    """Of the runs that were committed when we looked."""
+    from pyspark.sql.types import IntegerType, StructField
+
+    return read_files(spark, folder.for_spark(), StructField("run", IntegerType())).where(f"run <= {history[-1].run}")
+
+
+def _bytes_needed(spark: SparkSession, folder: ArchiveFolder, history: list[Manifest]) -> int:
+    """By the archive's largest record, as a batch of its own: more than it takes, compressed or not."""
+    known = [file.largest_record_bytes for manifest in history for file in manifest.files]
+    largest = max((each for each in known if each is not None), default=0)
+    if None in known:  # archived before manifests said it
+        largest = _records(spark, folder, history).agg(largest_record()).collect()[0][0] or 0
+    return largest + largest // 100 + 1_024
 
 
 def archived_records(history: list[Manifest]) -> dict[int, int]:
@@ -173,21 +197,53 @@ def check_present(present: Mapping[int, Held], archived: Mapping[int, int], opti
             )
 
 
+def check_whole(present: Mapping[int, Held], archived: Mapping[int, int], options: RestoreOptions) -> None:
+    """RestoreRefused where the topic holds more than was restored, once that is done."""
+    for partition, held in sorted(present.items()):
+        if held.latest > archived[partition]:
+            raise RestoreRefused(
+                f"{options.topic}-{partition} holds {held.latest} records, and the archive {archived[partition]} of "
+                "it: somebody else wrote to the topic meanwhile. Delete it, and restore again while nobody writes"
+            )
+
+
 # --- The topic -------------------------------------------------------------------------------------------------
 
 
-def _create_or_check(options: RestoreOptions, partitions: int, warn: Callable[[str], None]) -> bool:
-    """True: created. RestoreRefused for a topic that cannot take the archive as it is; the client's errors."""
+def _create_or_check(
+    options: RestoreOptions, partitions: int, bytes_needed: int, warn: Callable[[str], None]
+) -> tuple[bool, int]:
+    """Whether it was created, and how large its batches may be. RestoreRefused for a topic that cannot take the archive
+    as it is; the client's errors."""
     from strandline import Admin
     from strandline.protocol.messages import ConfigResource
 
     with Admin(bootstrap_servers=options.bootstrap_servers) as admin:
         if options.topic not in admin.list_topics():
-            configs = {**FOR_OLD_RECORDS, **options.configs}
+            configs = topic_configs(options.configs, bytes_needed)
+            _warn_of_size(options.topic, configs[MAX_MESSAGE_BYTES], bytes_needed, warn)
             admin.create_topic(options.topic, partitions, options.replication_factor, configs)
-            return True
+            return True, int(configs[MAX_MESSAGE_BYTES])
         found = len(admin.describe_topics([options.topic])[options.topic].partitions)
         configured = {each.name: each.value for each in admin.describe_configs(ConfigResource.TOPIC, options.topic)}
+    check_topic(options, found, partitions, configured, bytes_needed, warn)
+    return False, int(configured.get(MAX_MESSAGE_BYTES) or USUAL_MAX_MESSAGE_BYTES)
+
+
+def topic_configs(asked: Mapping[str, str], bytes_needed: int) -> dict[str, str]:
+    """Of a topic that is created: it takes the archive's largest record, unless `asked` says otherwise."""
+    return {**FOR_OLD_RECORDS, MAX_MESSAGE_BYTES: str(max(USUAL_MAX_MESSAGE_BYTES, bytes_needed)), **asked}
+
+
+def check_topic(
+    options: RestoreOptions,
+    found: int,
+    partitions: int,
+    configured: Mapping[str, str | None],
+    bytes_needed: int,
+    warn: Callable[[str], None],
+) -> None:
+    """`found`: partitions that the topic has, `partitions`: that the archive has. RestoreRefused."""
     if found != partitions:
         raise RestoreRefused(
             f"Topic {options.topic!r} has {found} partitions, the archive {partitions}; restore into another topic"
@@ -202,152 +258,26 @@ def _create_or_check(options: RestoreOptions, partitions: int, warn: Callable[[s
             warn(f"topic {options.topic!r} has {name}={configured[name]}: the brokers may delete what is restored")
     if "compact" in (configured.get("cleanup.policy") or ""):
         warn(f"topic {options.topic!r} is compacted: an interrupted restore may not be able to resume")
-    return False
+    _warn_of_size(options.topic, configured.get(MAX_MESSAGE_BYTES), bytes_needed, warn)
 
 
-def _present(options: RestoreOptions, partitions: list[int]) -> dict[int, Held]:
+def _warn_of_size(topic: str, max_message_bytes: str | None, bytes_needed: int, warn: Callable[[str], None]) -> None:
+    """It is no error: a record that compresses well needs less."""
+    if max_message_bytes is not None and int(max_message_bytes) < bytes_needed:
+        warn(
+            f"topic {topic!r} has {MAX_MESSAGE_BYTES}={max_message_bytes}, and the archive has a record that may need "
+            f"{bytes_needed}: if it is refused, raise that ('strandline configs set --topic {topic} "
+            f"{MAX_MESSAGE_BYTES}={bytes_needed}') and resume (--resume)"
+        )
+
+
+def _present(options: RestoreOptions, partitions: list[int]) -> tuple[TopicId, dict[int, Held]]:
     from strandline.spark_connector.reading.cluster import ClusterClient
 
-    with ClusterClient(_source_options(options)) as cluster:
+    with ClusterClient(source_options(options.bootstrap_servers, options.topic)) as cluster:
+        topic_id = cluster.topic_id(options.topic)
         held = cluster.held([TopicPartition(options.topic, partition) for partition in partitions])
-    return {each.partition: found for each, found in held.items()}
-
-
-def _source_options(options: RestoreOptions) -> SourceOptions:
-    return parse_options({"servers": options.bootstrap_servers, "subscribe": options.topic, "includeHeaders": "true"})
-
-
-# --- A task ----------------------------------------------------------------------------------------------------
-
-TASK_SCHEMA = "partition int, verified bigint, written bigint, data_bytes bigint"
-
-
-class RestoreTask:
-    """Runs on executors: some partitions one after another, each in order. `present`: partition → offset up to which
-    its records are compared."""
-
-    def __init__(self, options: RestoreOptions, present: Mapping[int, int]) -> None:
-        self.options = options
-        self.present = dict(present)
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        from strandline import Producer
-
-        options = self.options
-        servers = {"bootstrap_servers": options.bootstrap_servers, "client_id": "strandline-restore"}
-        with Producer(**{**servers, **WRITER_SETTINGS, **options.writer_settings}) as producer:
-            for partition, numbered in groupby(_rows(batches), key=lambda each: each[0]):
-                writer = PartitionWriter(producer, TopicPartition(options.topic, partition))
-                present = self._present(partition)
-                verified, written = append_rest(writer.partition, (row for _, row in numbered), present, writer.append)
-                answer = {
-                    "partition": pa.array([partition], pa.int32()),
-                    "verified": pa.array([verified], pa.int64()),
-                    "written": pa.array([written], pa.int64()),
-                    "data_bytes": pa.array([writer.data_bytes], pa.int64()),
-                }
-                yield pa.RecordBatch.from_pydict(answer)
-
-    def _present(self, partition: int) -> Iterator[Row]:
-        """What the partition holds, from offset 0 on. RestoreRefused where offsets are left out."""
-        from strandline.spark_connector.reading.reader import read_range
-
-        end = self.present.get(partition, 0)
-        if not end:
-            return
-        wanted = OffsetRange(self.options.topic, partition, 0, end)
-        expected = 0
-        for batch in read_range(_source_options(self.options), wanted, print):
-            for offset, row in zip(batch["offset"].to_pylist(), rows_of(batch), strict=True):
-                if offset != expected:
-                    break
-                expected += 1
-                yield row
-        if expected != end:
-            raise RestoreRefused(
-                f"{self.options.topic}-{partition} holds no record at offset {expected}: it was compacted, or written "
-                "by somebody else; restore into another topic"
-            )
-
-
-class PartitionWriter:
-    """Appends to one partition, and makes sure of every offset."""
-
-    def __init__(self, producer: Any, partition: TopicPartition) -> None:
-        self._producer = producer
-        self.partition = partition
-        self.data_bytes = 0
-
-    def append(self, rows: list[Row], first_offset: int) -> None:
-        """All of them, from this offset on. RestoreRefused if they stand elsewhere, DeliveryFailed."""
-        topic, number = self.partition
-        send = self._producer.send
-        sent = [
-            send(topic, row.value, key=row.key, partition=number, headers=row.headers, timestamp_ms=row.timestamp_ms)
-            for row in rows
-        ]
-        for expected, future in enumerate(sent, first_offset):
-            if (offset := future.result().offset) != expected:
-                raise RestoreRefused(
-                    f"A record of {self.partition} was to get offset {expected} and got {offset}: somebody else writes "
-                    "to the topic. Delete it, and restore again while nobody writes"
-                )
-        self.data_bytes += sum(_size(row) for row in rows)
-
-
-def append_rest(
-    partition: TopicPartition,
-    archived: Iterable[Row],
-    present: Iterable[Row],
-    append: Callable[[list[Row], int], None],
-) -> tuple[int, int]:
-    """Compare `present` with the beginning of `archived`, then append the rest; (verified, written). RestoreRefused
-    where they differ."""
-    rest = iter(archived)
-    verified = 0
-    for there in present:
-        if next(rest, None) != there:
-            raise RestoreRefused(
-                f"{partition} holds something else at offset {verified} than the archive; restore into another topic"
-            )
-        verified += 1
-    written, chunk, size = 0, [], 0
-    for row in rest:
-        chunk.append(row)
-        size += _size(row)
-        if len(chunk) == RECORDS_PER_FLUSH or size >= BYTES_PER_FLUSH:
-            append(chunk, verified + written)
-            written, chunk, size = written + len(chunk), [], 0
-    if chunk:
-        append(chunk, verified + written)
-    return verified, written + len(chunk)
-
-
-def _size(row: Row) -> int:
-    return len(row.key or b"") + len(row.value or b"")
-
-
-def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Row]]:
-    """(partition, row), in order."""
-    for batch in batches:
-        yield from zip(batch["partition"].to_pylist(), rows_of(batch), strict=True)
-
-
-def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
-    """The records of a batch that has the columns of the source."""
-    import pyarrow as pa
-
-    columns = (
-        batch["key"].to_pylist(),
-        batch["value"].to_pylist(),
-        batch["headers"].to_pylist(),
-        batch["timestamp"].cast(pa.int64()).to_pylist(),
-    )
-    for key, value, headers, timestamp_us in zip(*columns, strict=True):
-        listed = tuple((each["key"], each["value"]) for each in headers or ())
-        yield Row(key, value, listed, timestamp_us // 1000)
+    return topic_id, {each.partition: found for each, found in held.items()}
 
 
 # --- What came of it -------------------------------------------------------------------------------------------
@@ -357,23 +287,26 @@ def _summary(
     options: RestoreOptions,
     history: list[Manifest],
     archived: Mapping[int, int],
+    found: Mapping[int, int],
     done: Mapping[int, Any],
     created: bool,
 ) -> RestoreSummary:
-    """ArchiveDamaged where the files held other than the manifests say."""
+    """What was not there when we looked was written, by whatever attempt. ArchiveDamaged where the files held other
+    than the manifests say."""
     partitions = []
     for partition, records in sorted(archived.items()):
         row = done.get(partition)
-        verified, written, data_bytes = (row.verified, row.written, row.data_bytes) if row is not None else (0, 0, 0)
-        if verified + written != records:
+        settled, data_bytes = (row.records, row.data_bytes) if row is not None else (0, 0)
+        if settled != records:
             raise ArchiveDamaged(
-                f"{options.folder} had {verified + written} records of partition {partition}, its manifests say "
+                f"{options.folder} had {settled} records of partition {partition}, its manifests say "
                 f"{records}; delete topic {options.topic!r}, and take the archive from a backup"
             )
         last = max(
             (file.last_offset for each in history for file in each.files if file.partition == partition), default=-1
         )
-        partitions.append(RestoredPartition(partition, verified, written, data_bytes, last + 1 == records))
+        verified = found.get(partition, 0)
+        partitions.append(RestoredPartition(partition, verified, records - verified, data_bytes, last + 1 == records))
     return RestoreSummary(
         topic=options.topic,
         folder=options.folder,

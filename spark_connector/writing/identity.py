@@ -58,5 +58,10 @@ class TaskIdentity:
 
 def _base(scope: str, version: int) -> int:
     """The producer id of task 0."""
-    digest = hashlib.blake2b(f"{scope}\0{version // EPOCHS}".encode(), digest_size=8).digest()
+    return made_up_id(f"{scope}\0{version // EPOCHS}")
+
+
+def made_up_id(name: str) -> int:
+    """The first of MAX_TASKS producer ids that no broker gives out, by a name that nobody else has."""
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
     return _OURS | (int.from_bytes(digest, "big") >> (64 - _HASH_BITS)) * MAX_TASKS

@@ -97,7 +97,17 @@ class Sent(Protocol):
         """None once all are acknowledged, else the first failure; waits until each is settled."""
 
 
-class SinkCluster(Protocol):
+class Pauses(Protocol):
+    """Time, as who waits for the cluster sees it."""
+
+    def now_ms(self) -> int:
+        """Wall clock."""
+
+    def pause(self) -> None:
+        """Let leaders hear of one another."""
+
+
+class SinkCluster(Pauses, Protocol):
     """What exactly once needs of a cluster; `SinkClusterClient` in cluster.py is the real one. Raises ClientError."""
 
     def partitions_count(self, topic: str) -> int:
@@ -140,12 +150,6 @@ class SinkCluster(Protocol):
 
     def close_producer(self) -> None:
         """What is under way is given up."""
-
-    def now_ms(self) -> int:
-        """Wall clock."""
-
-    def pause(self) -> None:
-        """Let leaders hear of one another."""
 
 
 @dataclass(slots=True)
@@ -422,7 +426,7 @@ def may_be_forgotten(cluster: SinkCluster, mark: Mark) -> bool:
 class Patience:
     """With what may be otherwise in a moment."""
 
-    def __init__(self, cluster: SinkCluster) -> None:
+    def __init__(self, cluster: Pauses) -> None:
         self._cluster = cluster
         self._ends_at_ms: int | None = None
 

@@ -13,7 +13,7 @@ from strandline.cli.cluster import EmbeddedCluster
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.spark_connector.errors import ArchiveBusy, ArchiveDamaged, ArchiveMismatch, RestoreRefused
-from strandline.spark_connector.pipelines.archive import ArchiveOptions, ArchiveSummary, archive
+from strandline.spark_connector.pipelines.archive import UTC_DAY, ArchiveOptions, ArchiveSummary, archive
 from strandline.spark_connector.pipelines.folder import MANIFEST, ArchiveFolder
 from strandline.spark_connector.pipelines.restore import RestoreOptions, RestoreSummary, restore
 
@@ -181,6 +181,18 @@ def test_an_archive_grows_by_what_is_new_and_comes_back_as_it_was(
     with pytest.raises(ArchiveDamaged, match="has no bytes, the manifest says"):
         restored("never")
     assert "never" not in admin.list_topics()
+
+
+def test_days_that_python_has_not_are_archived_under_the_last_one_that_it_has(spark: Any) -> None:
+    first_of_10000 = 253_402_300_800_000
+    stamps = (-1, 0, first_of_10000 - 1, first_of_10000, 2**63 // 1000 - 1)
+    rows = spark.createDataFrame([(stamp,) for stamp in stamps], "ms bigint")
+    days = rows.selectExpr("ms", "timestamp_millis(ms) as timestamp").selectExpr("ms", f"{UTC_DAY} as day").collect()
+    assert {row.ms: str(row.day) for row in days} == {
+        -1: "1969-12-31",
+        0: "1970-01-01",
+        **dict.fromkeys(stamps[2:], "9999-12-31"),
+    }
 
 
 def test_gaps_new_partitions_and_topics_made_anew_are_told(

@@ -21,7 +21,7 @@ from strandline.protocol.znodes import encode_uuid
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.runtime.log_files import find_change_logs
 from strandline.spark_connector.errors import NoChangeLogs
-from strandline.spark_connector.pipelines.history import HistoryOptions, history, told_histories
+from strandline.spark_connector.pipelines.history import HistoryOptions, history, told_histories, worst_first
 from strandline.spark_connector.pipelines.history_page import history_page
 from strandline.spark_connector.pipelines.history_summary import HistorySummary, PartitionSummary
 
@@ -82,6 +82,15 @@ async def killed_and_back(cluster: EmbeddedCluster, broker_id: int, topic: str, 
 def of(summary: HistorySummary, topic_id: str, partition: int) -> PartitionSummary:
     (found,) = [each for each in summary.partitions if (each.topic_id, each.partition) == (topic_id, partition)]
     return found
+
+
+def test_the_worst_partitions_come_first_and_internal_topics_last(spark: Any) -> None:
+    columns = "topic string, partition int, topic_id string, unavailable_ms bigint, under_min_isr_ms bigint, "
+    rows = [("__consumer_offsets", 0, "1", 9, 9, 9, 9), ("b", 1, "2", 0, 0, 0, 0), ("b", 0, "2", 0, 0, 0, 0)]
+    rows += [("c", 0, "3", 5, 0, 0, 0), ("a", 0, "4", 0, 0, 0, 1)]
+    df = spark.createDataFrame(rows, columns + "under_replicated_ms bigint, elections bigint")
+    found = [(row.topic, row.partition) for row in df.orderBy(*worst_first()).collect()]
+    assert found == [("c", 0), ("a", 0), ("b", 0), ("b", 1), ("__consumer_offsets", 0)]
 
 
 async def test_a_cluster_that_was_killed_and_changed_tells_it_all(

@@ -39,6 +39,13 @@ SINK_POINTS = {
 }
 """As the sink sees it."""
 
+RESTORE_CASES = (
+    ("after append", 2, "worker"),
+    ("after append", 1, "jvm"),
+)
+"""Of a task that restores: it has written some records. Attempts that live at the same time have a test without Spark
+(`test_spark_restore`)."""
+
 CASES = {
     "short": (
         ("after set_marks", 1, "worker"),

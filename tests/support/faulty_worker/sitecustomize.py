@@ -67,6 +67,7 @@ def _wrap(owner: Any, name: str) -> None:
 
 
 def _prepare() -> None:
+    from strandline.spark_connector.pipelines import restore_task
     from strandline.spark_connector.reading.arrow import RowBuffer
     from strandline.spark_connector.streaming.query import StreamQuery
     from strandline.spark_connector.writing import sink
@@ -81,6 +82,8 @@ def _prepare() -> None:
     for name in ("initial", "latest", "plan", "completed"):
         _wrap(StreamQuery, name)
     _wrap(RowBuffer, "take")
+    _wrap(restore_task.TopicLog, "append")
+    restore_task.RECORDS_PER_CHUNK = 50  # many points to die at
 
 
 _prepare()

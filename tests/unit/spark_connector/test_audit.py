@@ -21,6 +21,7 @@ from strandline.spark_connector.errors import UnknownTopic
 from strandline.spark_connector.pipelines.audit import MAX_LOOKS, AuditOptions, AuditSummary, audited, joined, why
 from strandline.spark_connector.pipelines.audit_page import MOST_PARTITIONS_DRAWN, MOST_ROWS, audit_page
 from strandline.spark_connector.pipelines.audit_task import bundled, decoded, encoded
+from strandline.spark_connector.pipelines.pictures import broker_colour
 from support.audited_cluster import MemoryAdmin
 from support.damaged_replicas import MemoryReplica, batch_at, flipped, plain_batches
 
@@ -350,6 +351,7 @@ def test_the_page_shows_each_replica_and_what_was_found(spoil: Callable[[MemoryA
     assert ("damaged [4, 5): its bytes do not have the CRC-32C" in text) == (len(found(run(admin))) > 2)
     whole = audit_page(run(cluster()), cluster="there:1")
     assert "all equal" in whole and "What differs" not in whole
+    assert all(f'background:{broker_colour(number)}"></i>broker {number}<' in whole for number in (1, 2, 3))
     assert "nothing to show" in audit_page(run(MemoryAdmin({})), cluster="there:1")
 
 

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -37,6 +38,7 @@ from strandline.spark_connector.pipelines.history_summary import (
     PartitionSummary,
     Totals,
 )
+from strandline.spark_connector.pipelines.pictures import broker_colour
 from strandline.testkit.disk import MemoryDisk
 
 NASTY = '<script>&"'
@@ -241,8 +243,19 @@ def test_the_page_is_well_formed_whatever_names_there_are_and_however_many_parti
     assert len(page) < 3_000_000
 
 
+def test_internal_topics_come_last_and_only_outages_are_called_so() -> None:
+    summary = summary_of(told(rows_of(LINES)))
+    internal = [replace(each, topic="__consumer_offsets") for each in summary.partitions]
+    page = history_page(replace(summary, partitions=(*internal, *summary.partitions)))
+    led = page.split("Who led")[1]
+    assert led.index(">t-0<") < led.index(">__consumer_offsets-0<")
+    assert "with the longest outages, internal topics last" in led
+    calm = history_page(replace(summary, totals=replace(summary.totals, outages_count=0)))
+    assert "longest outages" not in calm and "first, internal topics last; 7 more are not shown" in calm
+
+
 def test_one_broker_has_one_colour_in_all_pictures() -> None:
     page = history_page(summary_of(told(rows_of(LINES))))
     for broker_id in (1, 2):
         colours = re.findall(rf'background:(#\w+)"></i>broker {broker_id}<', page)
-        assert len(colours) == 2 and len(set(colours)) == 1
+        assert len(colours) == 2 and set(colours) == {broker_colour(broker_id)}

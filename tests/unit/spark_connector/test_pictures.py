@@ -9,9 +9,12 @@ import pytest
 
 from strandline.spark_connector.pipelines.pictures import (
     COLOURS,
+    LEFT,
+    LONGEST_NAME,
     MOST_MARKS,
     Span,
     bars,
+    broker_colour,
     duration_text,
     figures,
     grid,
@@ -62,10 +65,25 @@ def test_series_beyond_the_colours_are_drawn_together() -> None:
     assert drawn[-1] == "mon, 2 others: 3 records"
 
 
+def test_a_series_may_have_a_colour_of_its_own_in_the_picture_and_in_the_key() -> None:
+    drawn = bars(["mon"], {"a": [1], "b": [1]}, unit="records", colours={"b": "#123456"})
+    assert drawn.count("#123456") == 2 and drawn.count(COLOURS[0]) == 2
+
+
+def test_neighbouring_brokers_have_different_colours() -> None:
+    assert len({broker_colour(broker_id) for broker_id in range(1, 9)}) == 8
+    assert broker_colour(0) != broker_colour(1)
+
+
+def test_the_longest_name_of_a_row_has_room() -> None:
+    assert LEFT - 8 >= 7.5 * LONGEST_NAME
+    assert ">__consumer_offsets-0</text>" in timeline({"__consumer_offsets-0": [Span(0, 1, "a")]})
+
+
 def test_a_timeline_may_have_an_axis_that_is_longer_than_its_spans() -> None:
     drawn = timeline({"p-0": [Span(50, 100, "up")]}, axis=(0, 200))
     short = timeline({"p-0": [Span(50, 100, "up")]})
-    assert [float(re.findall(r'width="([\d.]+)"', each)[0]) for each in (drawn, short)] == [207.0, 828.0]
+    assert [float(re.findall(r'width="([\d.]+)"', each)[0]) for each in (drawn, short)] == [195.0, 780.0]
     assert ">200</text>" in drawn
 
 

@@ -1,101 +1,21 @@
-"""A restore: what is there is compared, the rest appended in order; whatever could double is refused."""
+"""A restore, on the driver: what a topic may hold before and after it, and how it is created and written to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import Future
-from types import SimpleNamespace
-from typing import Any
-
-import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
 
-from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import RestoreRefused
-from strandline.spark_connector.options.request import COLUMNS, HEADERS
-from strandline.spark_connector.pipelines import restore
 from strandline.spark_connector.pipelines.restore import (
-    PartitionWriter,
     RestoreOptions,
-    Row,
-    append_rest,
     check_present,
+    check_topic,
+    check_whole,
+    topic_configs,
+    writer_settings,
 )
-from strandline.spark_connector.reading.arrow import arrow_schema, timestamps
 from strandline.spark_connector.reading.planning import Held
 
-T0 = TopicPartition("t", 0)
-ROWS = [Row(None, b"%d" % number, (("h", None),) if number % 2 else (), number) for number in range(25)]
-
-
-@given(some.integers(0, 25), some.integers(1, 30))
-def test_what_is_there_counts_and_the_rest_follows_in_order(present: int, per_flush: int) -> None:
-    appended: dict[int, list[Row]] = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(restore, "RECORDS_PER_FLUSH", per_flush)
-        done = append_rest(T0, iter(ROWS), iter(ROWS[:present]), lambda rows, at: appended.update({at: list(rows)}))
-    assert done == (present, 25 - present)
-    assert [row for _, rows in sorted(appended.items()) for row in rows] == ROWS[present:]
-    assert all(rows == ROWS[at : at + len(rows)] and 0 < len(rows) <= per_flush for at, rows in appended.items())
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        Row(b"", b"1", (("h", None),), 1),
-        Row(None, None, (("h", None),), 1),
-        Row(None, b"1", (), 1),
-        Row(None, b"1", (("h", None),), 2),
-    ],
-)
-def test_a_difference_in_anything_is_refused_before_anything_is_written(other: Row) -> None:
-    with pytest.raises(RestoreRefused, match="t-0 holds something else at offset 1"):
-        append_rest(T0, iter(ROWS), iter([ROWS[0], other]), lambda rows, at: pytest.fail("written"))
-    with pytest.raises(RestoreRefused, match="something else at offset 1"):
-        append_rest(T0, iter(ROWS[:1]), iter(ROWS[:2]), lambda rows, at: pytest.fail("written"))
-
-
-def test_columns_become_rows_and_nulls_stay() -> None:
-    columns = {
-        "key": [row.key for row in ROWS],
-        "value": [row.value for row in ROWS],
-        "timestamp": timestamps([row.timestamp_ms for row in ROWS]),
-        "headers": [[{"key": key, "value": value} for key, value in row.headers] or None for row in ROWS],
-    }
-    schema = arrow_schema((*COLUMNS, HEADERS))
-    batch = pa.RecordBatch.from_pydict(columns, pa.schema([schema.field(name) for name in columns]))
-    assert list(restore.rows_of(batch)) == ROWS
-
-
-class Broker:
-    """Gives out offsets from `first` on; stands for a producer."""
-
-    def __init__(self, first: int) -> None:
-        self.offsets: Iterator[int] = iter(range(first, first + 100))
-        self.sent: list[Any] = []
-
-    def send(self, topic: str, value: bytes, **fields: Any) -> Future[Any]:
-        self.sent.append((topic, value, fields))
-        answer: Future[Any] = Future()
-        answer.set_result(SimpleNamespace(offset=next(self.offsets)))
-        return answer
-
-
-def test_each_record_must_get_the_offset_that_follows() -> None:
-    broker = Broker(5)
-    writer = PartitionWriter(broker, T0)
-    writer.append(ROWS[5:10], 5)
-    topic, value, fields = broker.sent[0]
-    assert (topic, value, fields) == (
-        "t",
-        b"5",
-        {"key": None, "partition": 0, "headers": (("h", None),), "timestamp_ms": 5},
-    )
-    assert writer.data_bytes == 5
-    with pytest.raises(RestoreRefused, match="was to get offset 10 and got 12: somebody else writes"):
-        PartitionWriter(Broker(12), T0).append(ROWS[10:12], 10)
+OPTIONS = RestoreOptions("localhost:1", "/d", "t")
 
 
 @pytest.mark.parametrize(
@@ -118,3 +38,37 @@ def test_only_an_empty_topic_or_the_beginning_of_the_archive_is_taken(
     else:
         with pytest.raises(RestoreRefused, match=told):
             check_present({0: held}, {0: 3}, options)
+
+
+def test_a_topic_that_holds_more_than_was_restored_is_told() -> None:
+    check_whole({0: Held(0, 3), 1: Held(0, 0)}, {0: 3, 1: 0}, OPTIONS)
+    with pytest.raises(RestoreRefused, match="t-1 holds 4 records, and the archive 3 of it: somebody else"):
+        check_whole({0: Held(0, 3), 1: Held(0, 4)}, {0: 3, 1: 3}, OPTIONS)
+
+
+def test_a_topic_is_created_for_the_largest_record() -> None:
+    assert topic_configs({}, 2_000)["max.message.bytes"] == "1000012"
+    assert topic_configs({}, 5_000_000)["max.message.bytes"] == "5000000"
+    asked = topic_configs({"max.message.bytes": "7", "retention.ms": "9"}, 5_000_000)
+    assert (asked["max.message.bytes"], asked["retention.ms"], asked["retention.bytes"]) == ("7", "9", "-1")
+
+
+def test_the_writer_takes_the_largest_record_and_fills_no_batch_that_the_topic_refuses() -> None:
+    usual = writer_settings({}, 1_000_012, 2_000)
+    assert usual["batch_size"] == 262_144 and usual["max_request_size"] == 32 << 20
+    assert writer_settings({}, 20_000, 2_000)["batch_size"] < 20_000
+    large = writer_settings({}, 90_000_000, 80_000_000)
+    assert large["buffer_memory"] > large["max_request_size"] > 80_000_000
+    asked = writer_settings({"batch_size": "5", "max_request_size": "6", "buffer_memory": "7", "acks": "all"}, 9, 8)
+    assert (asked["batch_size"], asked["max_request_size"], asked["buffer_memory"]) == ("5", "6", "7")
+
+
+def test_a_topic_whose_batches_may_be_too_small_is_warned_of_with_the_remedy() -> None:
+    warned: list[str] = []
+    check_topic(OPTIONS, 2, 2, {"max.message.bytes": "1000012"}, 1_000_012, warned.append)
+    assert not warned
+    check_topic(OPTIONS, 2, 2, {"max.message.bytes": "1000012"}, 5_000_000, warned.append)
+    [text] = warned
+    assert "'strandline configs set --topic t max.message.bytes=5000000'" in text and "--resume" in text
+    with pytest.raises(RestoreRefused, match="has 3 partitions, the archive 2"):
+        check_topic(OPTIONS, 3, 2, {}, 0, warned.append)
