@@ -115,13 +115,19 @@ def time(value: Any) -> Time | None:
         return None if back_ms is None else Ago(back_ms)
     if text.isdigit():
         return number(text)
+    found = iso_time(text)
+    return found[1] if found is not None and found[1] >= 0 else None
+
+
+def iso_time(text: str) -> tuple[int, int] | None:
+    """The milliseconds since 1970 at or below, and at or above, a time such as `2026-03-01T12:00:00.0005`; in UTC where
+    it names no zone. None: no such time."""
     try:
-        found = datetime.datetime.fromisoformat(text)
+        found = datetime.datetime.fromisoformat(text.strip())
     except ValueError:
         return None
-    found = found if found.tzinfo is not None else found.replace(tzinfo=datetime.UTC)
-    milliseconds = -((_EPOCH - found) // _MILLISECOND)
-    return milliseconds if milliseconds >= 0 else None
+    since = (found if found.tzinfo is not None else found.replace(tzinfo=datetime.UTC)) - _EPOCH
+    return since // _MILLISECOND, -(-since // _MILLISECOND)
 
 
 # --- JSON --------------------------------------------------------------------------------------------------------

@@ -10,11 +10,11 @@ rows of whichever filter came last: `PythonDataSourceV2.setReadInfo`, Spark 4.1 
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from strandline.spark_connector.errors import InvalidOption
+from strandline.spark_connector.options import values
 from strandline.spark_connector.options.request import NO_LIMITS, Condition, Limits
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ EXPECTED = (
 )
 COLUMNS = ("topic", "partition", "offset", "timestamp")
 _FLIPPED = {"LT": "GT", "LTE": "GTE", "GT": "LT", "GTE": "LTE", "EQ": "EQ"}
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MILLISECOND = datetime.timedelta(milliseconds=1)
-_LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 def condition(text: str) -> Condition:
@@ -81,10 +78,10 @@ def _comparison(part: Expr) -> tuple[str, Limits] | None:
     else:
         return None
     name = column.name.lower() if isinstance(column, sql.Column) and not column.table else ""
-    values = [_constant(name, each.unnest()) for each in constants]
-    if name not in COLUMNS or None in values:
+    known = [found for each in constants if (found := _constant(name, each.unnest())) is not None]
+    if name not in COLUMNS or len(known) < len(constants):
         return None
-    limits = _limits(kind, [value for value in values if value is not None])
+    limits = _limits(kind, known)
     return None if name == "topic" and limits.among is None else (name, limits)
 
 
@@ -130,24 +127,8 @@ def _constant(column: str, given: Expr) -> Rounded | None:
     if not isinstance(given, sql.Literal):
         return None
     if not given.is_string:
-        return _number(given.name, sign) if column != "topic" else None
+        number = values.number(given.name)
+        return None if number is None or column == "topic" else (sign * number, sign * number)
     if column == "topic":
         return given.name
-    return _moment(given.name) if column == "timestamp" and sign == 1 else None
-
-
-def _number(text: str, sign: int) -> tuple[int, int] | None:
-    if not (text.isascii() and text.isdigit()) or len(text) > len(str(_MOST)):
-        return None
-    number = sign * int(text)
-    return (number, number) if _LEAST <= number <= _MOST else None
-
-
-def _moment(text: str) -> tuple[int, int] | None:
-    """An ISO time in milliseconds since 1970; in UTC where it names no zone."""
-    try:
-        found = datetime.datetime.fromisoformat(text.strip())
-    except ValueError:
-        return None
-    since = (found if found.tzinfo is not None else found.replace(tzinfo=datetime.UTC)) - _EPOCH
-    return since // _MILLISECOND, -(-since // _MILLISECOND)
+    return values.iso_time(given.name) if column == "timestamp" and sign == 1 else None

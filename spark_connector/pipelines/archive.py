@@ -29,7 +29,7 @@ from strandline.spark_connector.pipelines.settings import session_settings
 from strandline.spark_connector.reading.planning import Held
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
 RECORDS_PER_TASK = 1_000_000
@@ -39,6 +39,12 @@ LAST_DAY = (date.max - date(1970, 1, 1)).days
 UTC_DAY = f"date_from_unix_date(cast(least(floor(unix_millis(timestamp) / 86400000), {LAST_DAY}) as int))"
 """Of the timestamp, whatever the time zone of the session. A year of more than four digits goes under the last day of
 9999: its own name would not sort, and Python has no such date."""
+
+_RECORD_BYTES = (
+    "coalesce(octet_length(key), 0L) + coalesce(octet_length(value), 0L) + coalesce(aggregate(headers, 0L, "
+    "(sum, each) -> sum + octet_length(each.key) + coalesce(octet_length(each.value), 0) + 20), 0L)"
+)
+"""Key, value and headers, each of which takes some bytes beside its own key and value."""
 
 _PARQUET = {
     # Spark's default is INT96, which other readers take for a time without a zone.
@@ -198,7 +204,7 @@ def _written(spark: SparkSession, planned: NextRun, target: str) -> tuple[Archiv
             sql.sum(size).alias("data_bytes"),
             sql.min("offset").alias("first"),
             sql.max("offset").alias("last"),
-            largest_record().alias("largest"),
+            sql.max(sql.expr(_RECORD_BYTES)).alias("largest"),
         )
         .collect()
     )
@@ -221,18 +227,6 @@ def _written(spark: SparkSession, planned: NextRun, target: str) -> tuple[Archiv
         if not start <= file.first_offset <= file.last_offset < end:
             raise ArchiveDamaged(f"{file.path} holds offsets outside of [{start}, {end}); nothing was committed")
     return tuple(sorted(files, key=lambda file: (file.partition, file.first_offset, file.day)))
-
-
-def largest_record() -> Column:
-    """The bytes of the largest record, with what its headers take beside their keys and values."""
-    from pyspark.sql import functions as sql
-
-    return sql.max(
-        sql.expr(
-            "coalesce(octet_length(key), 0L) + coalesce(octet_length(value), 0L) + coalesce(aggregate(headers, 0L, "
-            "(sum, each) -> sum + octet_length(each.key) + coalesce(octet_length(each.value), 0) + 20), 0L)"
-        )
-    )
 
 
 def read_files(spark: SparkSession, folder: str, *also: StructField) -> DataFrame:

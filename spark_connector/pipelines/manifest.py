@@ -37,8 +37,7 @@ class Missing:
 @dataclass(frozen=True, slots=True)
 class ArchivedFile:
     """A Parquet file: records of one partition and one UTC day. `path` is relative to the run's folder; `data_bytes`:
-    keys and values, not compressed; `largest_record_bytes`: of the largest key, value and headers together, None in
-    manifests that were written before it was noted."""
+    keys and values, not compressed; `largest_record_bytes`: of the largest key, value and headers together."""
 
     path: str
     size_bytes: int
@@ -48,7 +47,7 @@ class ArchivedFile:
     data_bytes: int
     first_offset: int
     last_offset: int
-    largest_record_bytes: int | None = None
+    largest_record_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

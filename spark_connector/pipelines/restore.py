@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.disk import Disk
 from strandline.spark_connector.errors import ArchiveDamaged, RestoreRefused
-from strandline.spark_connector.pipelines.archive import largest_record, read_files
+from strandline.spark_connector.pipelines.archive import read_files
 from strandline.spark_connector.pipelines.folder import ArchiveFolder
 from strandline.spark_connector.pipelines.manifest import Manifest
 from strandline.spark_connector.pipelines.pictures import bars, figures, page, section, size_text, table
@@ -114,7 +114,7 @@ def restore(
     for manifest in history:
         folder.check_files(manifest)
     archived = archived_records(history)
-    bytes_needed = _bytes_needed(spark, folder, history)
+    bytes_needed = bytes_needed_for(history)
     created, max_message_bytes = _create_or_check(options, len(archived), bytes_needed, warn)
     topic_id, present = _present(options, sorted(archived))
     check_present(present, archived, options)
@@ -158,12 +158,9 @@ def _records(spark: SparkSession, folder: ArchiveFolder, history: list[Manifest]
     return read_files(spark, folder.for_spark(), StructField("run", IntegerType())).where(f"run <= {history[-1].run}")
 
 
-def _bytes_needed(spark: SparkSession, folder: ArchiveFolder, history: list[Manifest]) -> int:
+def bytes_needed_for(history: list[Manifest]) -> int:
     """By the archive's largest record, as a batch of its own: more than it takes, compressed or not."""
-    known = [file.largest_record_bytes for manifest in history for file in manifest.files]
-    largest = max((each for each in known if each is not None), default=0)
-    if None in known:  # archived before manifests said it
-        largest = _records(spark, folder, history).agg(largest_record()).collect()[0][0] or 0
+    largest = max((file.largest_record_bytes for manifest in history for file in manifest.files), default=0)
     return largest + largest // 100 + 1_024
 
 

@@ -31,7 +31,7 @@ from strandline.spark_connector.options.request import SourceOptions
 from strandline.spark_connector.options.source_options import parse_options
 from strandline.spark_connector.reading.planning import OffsetRange
 from strandline.spark_connector.writing.identity import made_up_id
-from strandline.spark_connector.writing.once import PATIENCE_MS, Patience
+from strandline.spark_connector.writing.patience import PATIENCE_MS, Patience
 
 if TYPE_CHECKING:
     import pyarrow as pa

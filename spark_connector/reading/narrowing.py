@@ -13,6 +13,7 @@ import numpy as np
 from strandline.protocol.records.columnar import I64, RecordColumns
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.options.request import Condition, Limits
+from strandline.spark_connector.options.values import MAX_LONG
 from strandline.spark_connector.reading.planning import OffsetRange
 
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
@@ -30,11 +31,11 @@ def clipped(whole: OffsetRange, condition: Condition) -> OffsetRange | None:
 
 def asked_timestamps(ranges: Iterable[OffsetRange], condition: Condition) -> dict[TopicPartition, int]:
     """The times for which offsets must be looked up. None before 1970: brokers look for no such time, and records
-    without a time have the last millisecond before it."""
+    without a time have the last millisecond before it. Behind the last time there is no record either way."""
     since_ms, _ = condition.timestamp.bounds()
     if since_ms is None or since_ms < 0:
         return {}
-    return {TopicPartition(each.topic, each.partition): since_ms for each in ranges}
+    return {TopicPartition(each.topic, each.partition): min(since_ms, MAX_LONG) for each in ranges}
 
 
 def matching(columns: RecordColumns, condition: Condition) -> Bools:

@@ -10,7 +10,8 @@ from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import RowsChanged, WrittenRowsGone
 from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.marks import Mark
-from strandline.spark_connector.writing.once import NOT_SURE, Patience, SinkCluster, may_be_forgotten, unchanged
+from strandline.spark_connector.writing.once import NOT_SURE, SinkCluster, may_be_forgotten, unchanged
+from strandline.spark_connector.writing.patience import Patience
 
 
 def check_tasks(cluster: SinkCluster, identity: TaskIdentity, topics_of: Mapping[int, Collection[str]]) -> None:

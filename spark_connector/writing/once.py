@@ -40,15 +40,12 @@ from strandline.spark_connector.errors import (
 from strandline.spark_connector.writing.claims import Claims, digest
 from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.marks import Mark
+from strandline.spark_connector.writing.patience import PATIENCE_MS, Patience, Pauses
 from strandline.spark_connector.writing.placing import Room
 from strandline.spark_connector.writing.rows import RecordRows
 
 CHUNKS_UNDER_WAY = 2
 """Of some megabytes each: memory stays bounded, and the network is busy while the next one is encoded."""
-
-PATIENCE_MS = 120_000
-"""How long what a leader knows, or refuses, may contradict what can be read: one that was just deposed does so for a
-moment, and a record whose followers are away is not committed yet."""
 
 REACH = 10_000
 """Offsets that are looked at first where rows do not stand behind the mark."""
@@ -95,16 +92,6 @@ class Sent(Protocol):
 
     def exception(self) -> BaseException | None:
         """None once all are acknowledged, else the first failure; waits until each is settled."""
-
-
-class Pauses(Protocol):
-    """Time, as who waits for the cluster sees it."""
-
-    def now_ms(self) -> int:
-        """Wall clock."""
-
-    def pause(self) -> None:
-        """Let leaders hear of one another."""
 
 
 class SinkCluster(Pauses, Protocol):
@@ -421,27 +408,6 @@ def _placed_among(topic: str, begun: Collection[Mark], partitions_count: int) ->
 def may_be_forgotten(cluster: SinkCluster, mark: Mark) -> bool:
     """Whether leaders may have forgotten who wrote from there on. Half the time, since clocks differ."""
     return cluster.now_ms() - mark.started_ms > cluster.remembered_ms() // 2
-
-
-class Patience:
-    """With what may be otherwise in a moment."""
-
-    def __init__(self, cluster: Pauses) -> None:
-        self._cluster = cluster
-        self._ends_at_ms: int | None = None
-
-    def wait(self, error: SourceError) -> None:
-        """Raises it once that has been so for too long."""
-        now_ms = self._cluster.now_ms()
-        if self._ends_at_ms is None:
-            self._ends_at_ms = now_ms + PATIENCE_MS
-        if now_ms > self._ends_at_ms:
-            raise error
-        self._cluster.pause()
-
-    def end(self) -> None:
-        """It is otherwise."""
-        self._ends_at_ms = None
 
 
 def unchanged(why: str) -> WriteFailed:

@@ -114,12 +114,10 @@ def send(
     that is not known."""
     topic, number = partition.topic, None if partition.partition == NO_PARTITION else partition.partition
     settings = producer.settings
-    limit_bytes = settings.batch_limit_bytes
-    is_narrow = topic_limit_bytes is not None and topic_limit_bytes < limit_bytes
-    if topic_limit_bytes is not None:
-        limit_bytes = min(limit_bytes, topic_limit_bytes)
+    own_limit_bytes = settings.batch_limit_bytes
+    limit_bytes = own_limit_bytes if topic_limit_bytes is None else min(own_limit_bytes, topic_limit_bytes)
     sent: SendManyFuture
-    if len(rows) < MANY and not is_narrow:  # else the producer would fill batches up to its own limit
+    if len(rows) < MANY and limit_bytes == own_limit_bytes:  # up to which the producer would fill batches
         stamp = rows.timestamps_ms if isinstance(rows.timestamps_ms, int) else None  # None: each has its own
         sent = producer.send_many(topic, rows.records(), number, stamp)
     else:

@@ -16,7 +16,7 @@ NAME = "day=2026-11-24/part-0.parquet"
 
 
 def manifest(run: int) -> Manifest:
-    file = ArchivedFile(NAME, 4, "2026-11-24", 0, 1, 1, run - 1, run - 1)
+    file = ArchivedFile(NAME, 4, "2026-11-24", 0, 1, 1, run - 1, run - 1, 1)
     return Manifest(run, "clicks", "07", {0: Offsets(run - 1, run)}, (), (file,))
 
 

@@ -24,7 +24,7 @@ from strandline.spark_connector.pipelines.manifest import (
 from strandline.spark_connector.reading.planning import Held
 
 ID = "00" * 15 + "07"
-FILE = ArchivedFile("day=2026-11-24/part-0.parquet", 900, "2026-11-24", 0, 7, 70, 0, 9)
+FILE = ArchivedFile("day=2026-11-24/part-0.parquet", 900, "2026-11-24", 0, 7, 70, 0, 9, 30)
 
 
 def manifest(run: int = 1, **offsets: Any) -> Manifest:

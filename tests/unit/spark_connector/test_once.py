@@ -16,7 +16,8 @@ from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import RowsChanged, SupersededWrite, WriteFailed, WrittenRowsGone
 from strandline.spark_connector.writing.division import check_tasks
 from strandline.spark_connector.writing.identity import TaskIdentity
-from strandline.spark_connector.writing.once import PATIENCE_MS, REACH, OnceWriter, Written
+from strandline.spark_connector.writing.once import REACH, OnceWriter, Written
+from strandline.spark_connector.writing.patience import PATIENCE_MS
 from strandline.spark_connector.writing.placing import placed
 from support.memory_sink import DAY_MS, Delivery, Entry, Killed, Log, MemorySink, Topics, Turns
 from support.sink_rows import sink_rows

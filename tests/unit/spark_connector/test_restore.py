@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from strandline.spark_connector.errors import RestoreRefused
+from strandline.spark_connector.pipelines.manifest import ArchivedFile, Manifest
 from strandline.spark_connector.pipelines.restore import (
     RestoreOptions,
+    bytes_needed_for,
     check_present,
     check_topic,
     check_whole,
@@ -44,6 +46,13 @@ def test_a_topic_that_holds_more_than_was_restored_is_told() -> None:
     check_whole({0: Held(0, 3), 1: Held(0, 0)}, {0: 3, 1: 0}, OPTIONS)
     with pytest.raises(RestoreRefused, match="t-1 holds 4 records, and the archive 3 of it: somebody else"):
         check_whole({0: Held(0, 3), 1: Held(0, 4)}, {0: 3, 1: 3}, OPTIONS)
+
+
+def test_the_largest_record_of_all_runs_decides_how_large_a_batch_must_be() -> None:
+    files = [ArchivedFile("f", 9, "2026-11-24", 0, 1, 1, 0, 0, largest_record_bytes=size) for size in (7, 5_000_000, 9)]
+    runs = [Manifest(run, "t", "", {}, (), (file,)) for run, file in enumerate(files, 1)]
+    assert bytes_needed_for(runs) > 5_000_000 > bytes_needed_for([runs[0], runs[2]])
+    assert bytes_needed_for([Manifest(1, "t", "", {}, (), ())]) > 0
 
 
 def test_a_topic_is_created_for_the_largest_record() -> None:

@@ -28,7 +28,7 @@ from strandline.spark_connector.pipelines.restore_task import (
 )
 from strandline.spark_connector.reading.arrow import arrow_schema, timestamps
 from strandline.spark_connector.writing.identity import MAX_TASKS, TaskIdentity
-from strandline.spark_connector.writing.once import PATIENCE_MS
+from strandline.spark_connector.writing.patience import PATIENCE_MS
 
 T0 = TopicPartition("t", 0)
 ROWS = [Row(None, b"%d" % number, (("h", None),) if number % 2 else (), number) for number in range(25)]

@@ -46,7 +46,7 @@ class TimedCluster(MemoryCluster):
                 self.batches[partition].append(bytes(batch))
 
     def offsets_at(self, timestamps_ms: dict[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        assert all(asked >= 0 for asked in timestamps_ms.values()), "no broker looks for such a time"
+        assert all(0 <= asked < 2**63 for asked in timestamps_ms.values()), "no broker looks for such a time"
         found = {}
         for partition, asked in timestamps_ms.items():
             later = [offset for offset, at in enumerate(self.timestamps_ms[partition]) if at >= asked]
@@ -58,7 +58,7 @@ def rows(cluster: MemoryCluster, wanted: SourceOptions) -> list[tuple[str, int, 
     found = []
     for each in plan(wanted, cluster, pytest.fail, 0):
         for batch in read(wanted, each, cluster, pytest.fail):
-            found += [(row["topic"], row["partition"], row["offset"]) for row in batch.to_pylist()]
+            found += zip(*(batch[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True)
     return sorted(found)
 
 
@@ -174,6 +174,13 @@ def test_a_stream_has_no_condition_and_pushdown_is_told_to_have_no_effect() -> N
         parse_stream_options({"servers": "b:1", "subscribe": "t", "where": "partition = 0"})
     (text,) = parse_options({"servers": "b:1", "subscribe": "t", "pushdown": "true"}).warnings
     assert text == "option pushdown has no effect: Spark filters by itself; where narrows what is read"
+
+
+def test_the_last_number_of_64_bits_is_a_limit_like_others() -> None:
+    cluster, most = TimedCluster({T[0]: [5, 2**63 - 1]}), 2**63 - 1
+    assert [offset for _, _, offset in rows(cluster, options(f"offset <= {most}", subscribe="t"))] == [0, 1]
+    assert [offset for _, _, offset in rows(cluster, options(f"timestamp = {most}", subscribe="t"))] == [1]
+    assert rows(cluster, options(f"timestamp > {most}", subscribe="t")) == []
 
 
 def test_a_lookup_is_not_asked_of_times_before_1970() -> None:
