@@ -49,6 +49,7 @@ class ApiKey(enum.IntEnum):
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
@@ -293,6 +294,14 @@ _ROWS = (
         m.IncrementalAlterConfigsResponse,
         m.AlterConfigsResourceResponse,
         kafka=(0, 1),
+    ),
+    Api(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        m.AlterPartitionReassignmentsRequest,
+        m.AlterPartitionReassignmentsResponse,
+        failed.with_message(m.AlterPartitionReassignmentsResponse),
+        *_CONTROLLERS,
+        kafka=(0, 0),
     ),
     Api(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,

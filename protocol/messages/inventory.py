@@ -1,4 +1,4 @@
-"""What operators look at: DescribeCluster, DescribeLogDirs, DescribeProducers, ListPartitionReassignments.
+"""What operators look at: DescribeCluster, DescribeLogDirs, DescribeProducers.
 
 Kafka's messages, with Kafka's names (`DescribeClusterRequest.json` and so on).
 """
@@ -136,37 +136,3 @@ class DescribeProducersRequest(Request, frozen=True, array_like=True, gc=False):
 
     topics: Named[DescribeProducersTopic]
     producer_ids: Named[Int64] | None = None
-
-
-# --- ListPartitionReassignments --------------------------------------------------------------------------------
-
-
-class OngoingPartitionReassignment(Message, frozen=True, array_like=True, gc=False):
-    partition_index: Int32
-    replicas: list[Int32] = []
-    adding_replicas: list[Int32] = []
-    removing_replicas: list[Int32] = []
-
-
-class OngoingTopicReassignment(Message, frozen=True, array_like=True, gc=False):
-    name: str
-    partitions: list[OngoingPartitionReassignment]
-
-
-class ListPartitionReassignmentsResponse(Message, frozen=True, array_like=True, gc=False):
-    error_code: Int16
-    error_message: str | None = None
-    topics: list[OngoingTopicReassignment] = []
-    throttle_time_ms: Int32 = 0
-
-
-class ListPartitionReassignmentsTopics(Message, frozen=True, array_like=True, gc=False):
-    name: str
-    partition_indexes: Named[Int32]
-
-
-class ListPartitionReassignmentsRequest(Request, frozen=True, array_like=True, gc=False):
-    """Served by the controller. `topics` None: whatever is being reassigned."""
-
-    timeout_ms: Int32 = 60_000
-    topics: Named[ListPartitionReassignmentsTopics] | None = None
