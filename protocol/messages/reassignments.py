@@ -1,10 +1,11 @@
-"""AlterPartitionReassignments and ListPartitionReassignments: which brokers are to hold a partition, and what of that is
-under way (Kafka's APIs 45 and 46, KIP-455)."""
+"""AlterPartitionReassignments and ListPartitionReassignments: which brokers are to hold a partition, and what of that
+is under way (Kafka's APIs 45 and 46, KIP-455)."""
 
 from __future__ import annotations
 
 from strandline.protocol.messages.base import Message, Named, Request
 from strandline.protocol.types import Int16, Int32
+
 
 class ReassignablePartition(Message, frozen=True, array_like=True, gc=False):
     """`replicas`: the target, preferred first. None: cancel what is under way."""
