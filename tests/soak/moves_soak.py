@@ -25,7 +25,6 @@ import shutil
 import signal
 import sys
 import tempfile
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -42,8 +41,7 @@ from soak.cluster_soak import PATIENCE_S, off_loop, running, stop_brokers
 from soak.soak_promises import Verdict, judge
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client import TrioAdmin, TrioConsumer
-from strandline.client.errors import ClientError
-from strandline.protocol.messages import PREFERRED
+from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.verification import PromiseBroken, VerifyingLoad, check, read_value
 from support.lasting import Reading, same_bytes
@@ -58,6 +56,8 @@ SETTINGS = {"linger_ms": 5, "delivery_timeout_ms": 240_000, "enable_idempotence"
 MOVED_WITHIN_S = 120
 AWAY_S = (0.0, 1.0, 4.0, 9.0)
 """How long who was killed stays away: from a restart within its session to well beyond it."""
+
+REQUESTS = ("/admin/reassign_partitions", "/admin/preferred_replica_election")
 
 Target = dict[TopicPartition, list[int]]
 
@@ -101,9 +101,8 @@ class Moves:
             await admin.create_topic(
                 TOPIC, num_partitions=PARTITIONS, replication_factor=3, configs={"min.insync.replicas": "2"}
             )
-            await judge(
-                self.verdicts, "moves end, brokers come back, readers are led on", partial(self._live, admin, load)
-            )
+            promise = "moves end, brokers come back, readers are led on"
+            await judge(self.verdicts, promise, partial(self._live, admin, load))
             self.acknowledged = load.acked
             await self._prove(admin, load)
 
@@ -119,7 +118,8 @@ class Moves:
         if load.errors:
             raise PromiseBroken(f"{len(load.errors)} records were given up, first: {load.errors[0]}")
         kills = sum(each.killed is not None for each in self.rounds)
-        return f"{len(self.rounds)} rounds, {kills} kills, {sum(each.was_controller for each in self.rounds)} of controllers"
+        controllers = sum(each.was_controller for each in self.rounds)
+        return f"{len(self.rounds)} rounds, {kills} kills, {controllers} of them of controllers"
 
     async def _keep_reading(self) -> None:
         """PromiseBroken where offsets are passed over or come again."""
@@ -139,8 +139,7 @@ class Moves:
         began = trio.current_time()
         this = Round(len(self.rounds) + 1, self._draw())
         self.rounds.append(this)
-        await admin.alter_partition_reassignments(this.target)
-        self.target.update(this.target)
+        await self._ask(admin, this.target)
         async with trio.open_nursery() as nursery:
             if this.number % 3:
                 nursery.start_soon(self._kill, this)
@@ -150,6 +149,12 @@ class Moves:
                 await trio.sleep(0.2)
         this.took_s = round(trio.current_time() - began, 1)
 
+    async def _ask(self, admin: TrioAdmin, target: Target) -> None:
+        for error in (await admin.alter_partition_reassignments(target)).values():
+            if error is not None:
+                raise error
+        self.target.update(target)
+
     def _draw(self) -> Target:
         brokers = self.cluster.broker_ids
         return {tp: self.random.sample(brokers, self.random.choice(FACTORS)) for tp in PARTITIONS_OF_TOPIC}
@@ -158,16 +163,16 @@ class Moves:
         await trio.sleep(self.random.random())
         this.then = self.random.choice(("let go on", "cancelled", "replaced", "preferred leaders"))
         if this.then == "replaced":
-            another = self._draw()
-            await admin.alter_partition_reassignments(another)
-            self.target.update(another)
+            await self._ask(admin, self._draw())
         elif this.then == "preferred leaders":
             await admin.elect_leaders(PREFERRED)
         elif this.then == "cancelled":
             for tp, ongoing in (await admin.list_partition_reassignments()).items():
-                with suppress(ClientError):  # it may have come to its end meanwhile
-                    await admin.alter_partition_reassignments({tp: None})
-                    self.target[tp] = [each for each in ongoing.replicas if each not in ongoing.adding_replicas]
+                [error] = (await admin.alter_partition_reassignments({tp: None})).values()
+                if error is None:
+                    self.target[tp] = list(ongoing.original)
+                elif getattr(error, "code", None) != ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:  # it came to its end
+                    raise error
 
     async def _kill(self, this: Round) -> None:
         cluster = self.cluster
@@ -213,11 +218,8 @@ class Moves:
         await judge(self.verdicts, "no broker fails by itself", stopped)
         await judge(self.verdicts, "replicas are identical, and there is no other", partial(off_loop, self._replicas))
         folders = [cluster.log_dir(each) for each in cluster.broker_ids]
-        await judge(
-            self.verdicts,
-            "a start has nothing to repair",
-            partial(off_loop, partial(promises.folders_are_sound, folders)),
-        )
+        sound = partial(promises.folders_are_sound, folders)
+        await judge(self.verdicts, "a start has nothing to repair", partial(off_loop, sound))
 
     async def _not_as_asked(self, admin: TrioAdmin) -> list[str]:
         topic = (await admin.describe_topics([TOPIC]))[TOPIC]
@@ -254,11 +256,10 @@ def requests_left(cluster: EmbeddedCluster) -> list[str]:
     client = KazooClient(hosts=cluster.zookeeper.address)
     client.start(timeout=PATIENCE_S)
     try:
-        left = [
-            path for path in ("/admin/reassign_partitions", "/admin/preferred_replica_election") if client.exists(path)
-        ]
+        left = [path for path in REQUESTS if client.exists(path)]
         topic = json.loads(client.get(f"/brokers/topics/{TOPIC}")[0])
-        left += [f"{key}: {topic[key]}" for key in ("adding_replicas", "removing_replicas") if any(topic[key].values())]
+        for key in ("adding_replicas", "removing_replicas"):
+            left += [f"{key}: {topic[key]}"] if any(topic[key].values()) else []
     finally:
         client.stop()
         client.close()
@@ -272,9 +273,8 @@ async def soak_it(moves: Moves) -> None:
 
 def show(console: Console, moves: Moves) -> None:
     for each in moves.rounds:
-        killed = (
-            "" if each.killed is None else f", killed {'controller' if each.was_controller else 'broker'} {each.killed}"
-        )
+        role = "controller" if each.was_controller else "broker"
+        killed = "" if each.killed is None else f", killed {role} {each.killed}"
         console.print(f"round {each.number}: {each.then}{killed}, {each.took_s} s")
     console.print(f"{moves.acknowledged:,} records acknowledged; load average {os.getloadavg()[0]:.1f}")
     for verdict in moves.verdicts:
@@ -290,9 +290,8 @@ def main() -> int:
     parser.add_argument("--output", choices=("text", "json"), default="text")
     arguments = parser.parse_args()
     folder = Path(arguments.keep or tempfile.mkdtemp(prefix="strandline-moves-"))
-    moves = Moves(
-        EmbeddedCluster(folder, brokers=BROKERS, base_port=None), arguments.records, random.Random(arguments.seed)
-    )
+    cluster = EmbeddedCluster(folder, brokers=BROKERS, base_port=None)
+    moves = Moves(cluster, arguments.records, random.Random(arguments.seed))
     failed = True
     try:
         trio.run(soak_it, moves)
