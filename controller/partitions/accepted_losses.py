@@ -1,4 +1,4 @@
-"""ElectLeaders: an operator ends the wait for replicas that hold what was acknowledged and do not come back.
+"""Unclean elections: an operator ends the wait for replicas that hold what was acknowledged and do not come back.
 
 1 what each replica has is asked, as a recovery does; with `validate_only` that is the answer
 2 where still nobody leads, the loss is accepted, once, and the recovery that follows elects the longest log of those
@@ -19,19 +19,14 @@ from strandline.controller.planning.leader_elections import LogEnds, recovery_el
 from strandline.controller.planning.planner import plan_losses
 from strandline.controller.tools import Tools
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import (
-    UNCLEAN,
-    ElectLeadersPartitionResult,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    ElectLeadersTopicResult,
-    ReplicaStanding,
-)
+from strandline.protocol.messages import ElectLeadersPartitionResult, ReplicaStanding
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_OFFSET, TopicPartition
 
+Results = dict[TopicPartition, ElectLeadersPartitionResult]
 
-class ElectLeaders:
-    """Answers an operator, step by step as the module says. `ask`: where logs end (`Recovery.ask`)."""
+
+class AcceptedLosses:
+    """One term's. `ask`: where logs end (`Recovery.ask`)."""
 
     def __init__(
         self,
@@ -43,40 +38,33 @@ class ElectLeaders:
         self._settlement = settlement
         self._ask = ask
 
-    async def answer(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
-        """NotController when the term ends before."""
-        if request.election_type != UNCLEAN:
-            text = f"election type {request.election_type} is not served; 1 elects the longest log that is left"
-            return ElectLeadersResponse([], ErrorCode.INVALID_REQUEST, text)
+    async def elect(self, asked: Sequence[TopicPartition], timeout_ms: int, *, validate_only: bool) -> Results:
+        """Step by step as the module says. validate_only: what would be done. NotController."""
         context = self._context
-        asked = dict.fromkeys(TopicPartition(t.topic, p) for t in request.topic_partitions for p in t.partitions)
-        results: dict[TopicPartition, ElectLeadersPartitionResult] = {}
+        results: Results = {}
         live: dict[TopicPartition, tuple[int, ...]] = {}
         for tp in asked:
             live[tp] = context.able_replicas(tp)
-            if refusal := _refusal(context, tp, live[tp], validate_only=request.validate_only):
+            if refusal := _refusal(context, tp, live[tp], validate_only=validate_only):
                 results[tp] = refusal
         # 1
         wanted = {tp: live[tp] for tp in asked if tp not in results}
         log_ends = await self._ask(wanted)
         standings = {tp: _standings(context, tp, log_ends) for tp in wanted}
         anew: dict[TopicPartition, None] = {}
-        if not request.validate_only:
+        if not validate_only:
             # 2
             anew = await self._agenda.in_turn(partial(self._accept, list(wanted)))
             # 3
-            await self._agenda.within(request.timeout_ms, lambda: all(map(context.has_live_leader, wanted)))
+            await self._agenda.within(timeout_ms, lambda: all(map(context.has_live_leader, wanted)))
         for tp in wanted:
-            if not request.validate_only and tp not in anew and (returned := _whole_leader(context, tp, standings[tp])):
+            if not validate_only and tp not in anew and (returned := _whole_leader(context, tp, standings[tp])):
                 results[tp] = returned
                 continue
-            leader, failure = _outcome(context, tp, log_ends, validate_only=request.validate_only)
+            leader, failure = _outcome(context, tp, log_ends, validate_only=validate_only)
             code = ErrorCode.NONE if failure is None else ErrorCode.REQUEST_TIMED_OUT
             results[tp] = ElectLeadersPartitionResult(tp.partition, code, failure, leader, standings[tp])
-        topics: dict[str, ElectLeadersTopicResult] = {}
-        for tp, result in results.items():
-            topics.setdefault(tp.topic, ElectLeadersTopicResult(tp.topic, [])).partition_results.append(result)
-        return ElectLeadersResponse(list(topics.values()))
+        return results
 
     async def _accept(self, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, None]:
         """Returns those of which a replica may begin with an empty log."""
