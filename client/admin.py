@@ -262,8 +262,8 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading):
                 continue
             if answer.error_code and not call.must_repeat(answer.error_code):
                 raise error_for(answer.error_code, "recovering a partition", detail=answer.error_message)
-            results = [result for topic in answer.replica_election_results for result in topic.partition_results]
-            if len(results) == 1:
+            results = [result for topic in answer.replica_election_results for result in topic.partition_result]
+            if not answer.error_code and len(results) == 1:
                 [result] = results
                 if result.error_code:
                     what = f"recovering {partition}"

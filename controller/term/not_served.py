@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from strandline.controller.tools import Tools
 from strandline.protocol.messages import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
-from strandline.protocol.znodes import PreferredReplicaElectionZnode, ReassignPartitionsZnode
+from strandline.protocol.znodes import ReassignPartitionsZnode
 
 
 class NotServed:
     """One such znode, in one term."""
 
-    def __init__(
-        self, tools: Tools, znode: type[ReassignPartitionsZnode] | type[PreferredReplicaElectionZnode]
-    ) -> None:
+    def __init__(self, tools: Tools, znode: type[ReassignPartitionsZnode]) -> None:
         self._tools = tools
         self._znode = znode
 

@@ -30,11 +30,15 @@ from strandline.controller.brokers.role_answers import RoleAnswers
 from strandline.controller.controller_context import ControllerContext, LiveBroker
 from strandline.controller.orders.channel import ConnectToBroker
 from strandline.controller.orders.sender import BrokerSender, Outbox
+from strandline.controller.partitions.accepted_losses import AcceptedLosses
 from strandline.controller.partitions.elect_leaders import ElectLeaders
+from strandline.controller.partitions.preferred_elections import PreferredElections
+from strandline.controller.partitions.rebalance import Rebalance
 from strandline.controller.partitions.recovery import Recovery
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.partitions.waits import Waits
 from strandline.controller.store import ClusterStore
+from strandline.controller.term.asked_elections import AskedElections
 from strandline.controller.term.controller_election import Won
 from strandline.controller.term.fail_over import fail_over
 from strandline.controller.term.not_served import NotServed, no_reassignments
@@ -62,7 +66,6 @@ from strandline.protocol.messages import (
 from strandline.protocol.znodes import (
     IsrChangeNotificationZnode,
     LogDirEventNotificationZnode,
-    PreferredReplicaElectionZnode,
     ReassignPartitionsZnode,
 )
 from strandline.runtime.config.broker import BrokerConfig
@@ -124,6 +127,9 @@ class Term:
             tools, self.settlement, tracker, self.deletion.go_on, self.topic_store.unreadable
         )
         roles = RoleAnswers(tools, self.settlement)
+        elections = PreferredElections(tools, self.settlement)
+        losses = AcceptedLosses(tools, self.settlement, self.recovery.ask)
+        self.rebalance = Rebalance(tools, elections)
         isr_change, log_dir_event = IsrChangeNotificationZnode, LogDirEventNotificationZnode
         self.first_looks: tuple[Event, ...] = (
             self.deletion.look,
@@ -131,14 +137,14 @@ class Term:
             Notifications(tools, isr_change.FOLDER, isr_change.decode, self.settlement.on_isr_changes).look,
             Notifications(tools, log_dir_event.FOLDER, log_dir_event.decode, roles.on_failed_logs).look,
             NotServed(tools, ReassignPartitionsZnode).look,
-            NotServed(tools, PreferredReplicaElectionZnode).look,
+            AskedElections(tools, elections).look,
         )
         """What others may have asked for in ZooKeeper before this term; each sets a watch for what they ask later."""
         self.answers: dict[type[Request], Callable[[Any], Awaitable[Message]]] = {
             CreateTopicsRequest: Creation(tools, self.topic_store, topics.look, draw_id).answer,
             DeleteTopicsRequest: self.deletion.answer,
             CreatePartitionsRequest: growth.answer,
-            ElectLeadersRequest: ElectLeaders(tools, self.settlement, self.recovery.ask).answer,
+            ElectLeadersRequest: ElectLeaders(tools, elections, losses).answer,
             ListPartitionReassignmentsRequest: no_reassignments,
             ControlledShutdownRequest: ControlledShutdown(tools, self.settlement).answer,
         }
@@ -163,6 +169,7 @@ class Term:
                 nursery.start_soon(self._keep_looking)
                 try:
                     await self._fail_over()
+                    nursery.start_soon(self.rebalance.run)
                     while True:
                         await self._handle(await self.agenda.get())
                 except (ControllerFenced, CoordinationError) as error:
