@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from strandline.controller.tools import Tools
-from strandline.protocol.messages import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
-from strandline.protocol.znodes import PreferredReplicaElectionZnode, ReassignPartitionsZnode
+from strandline.protocol.znodes import PreferredReplicaElectionZnode
 
 
 class NotServed:
     """One such znode, in one term."""
 
-    def __init__(
-        self, tools: Tools, znode: type[ReassignPartitionsZnode] | type[PreferredReplicaElectionZnode]
-    ) -> None:
+    def __init__(self, tools: Tools, znode: type[PreferredReplicaElectionZnode]) -> None:
         self._tools = tools
         self._znode = znode
 
@@ -20,8 +17,3 @@ class NotServed:
         path = self._znode.PATH
         if await self._tools.store.asked(path, self._tools.agenda.watch(self.look), self._znode.decode) is not None:
             self._tools.log.warning("not served by this version, left alone", path=path)
-
-
-async def no_reassignments(request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
-    """Who asks which partitions are being reassigned is told that none is: that much is true."""
-    return ListPartitionReassignmentsResponse(0)

@@ -34,10 +34,14 @@ from strandline.controller.partitions.elect_leaders import ElectLeaders
 from strandline.controller.partitions.recovery import Recovery
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.partitions.waits import Waits
+from strandline.controller.reassignments.reassignment_requests import ReassignmentRequests
+from strandline.controller.reassignments.reassignment_store import ReassignmentStore
+from strandline.controller.reassignments.reassignments import Reassignments
+from strandline.controller.reassignments.tools_znode import AskedByTools
 from strandline.controller.store import ClusterStore
 from strandline.controller.term.controller_election import Won
 from strandline.controller.term.fail_over import fail_over
-from strandline.controller.term.not_served import NotServed, no_reassignments
+from strandline.controller.term.not_served import NotServed
 from strandline.controller.term.notifications import Notifications
 from strandline.controller.tools import Tools
 from strandline.controller.topics.creation import Creation
@@ -48,6 +52,7 @@ from strandline.controller.topics.topic_changes import TopicChanges
 from strandline.controller.topics.topic_store import TopicStore
 from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.messages import (
+    AlterPartitionReassignmentsRequest,
     ControlledShutdownRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -63,7 +68,6 @@ from strandline.protocol.znodes import (
     IsrChangeNotificationZnode,
     LogDirEventNotificationZnode,
     PreferredReplicaElectionZnode,
-    ReassignPartitionsZnode,
 )
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.coordination import ConnectionLost, Coordination, CoordinationError, SessionExpired
@@ -120,6 +124,9 @@ class Term:
         self.topic_changes = TopicChanges(tools, self.topic_store, self.settlement, tracker, growth.look)
         topics = self.topic_changes
         self.deletion = Deletion(tools, self.topic_store, tracker, topics.look, topics.tell_unfinished_deletions)
+        moves = Reassignments(tools, self.settlement, ReassignmentStore(coordination, self.store, self.log))
+        asked_by_tools, reassignment_requests = AskedByTools(tools, moves), ReassignmentRequests(tools, moves)
+        self.deletion.on_begun = asked_by_tools.topics_change
         self.broker_changes = BrokerChanges(
             tools, self.settlement, tracker, self.deletion.go_on, self.topic_store.unreadable
         )
@@ -130,7 +137,7 @@ class Term:
             growth.look,
             Notifications(tools, isr_change.FOLDER, isr_change.decode, self.settlement.on_isr_changes).look,
             Notifications(tools, log_dir_event.FOLDER, log_dir_event.decode, roles.on_failed_logs).look,
-            NotServed(tools, ReassignPartitionsZnode).look,
+            asked_by_tools.look,
             NotServed(tools, PreferredReplicaElectionZnode).look,
         )
         """What others may have asked for in ZooKeeper before this term; each sets a watch for what they ask later."""
@@ -139,7 +146,8 @@ class Term:
             DeleteTopicsRequest: self.deletion.answer,
             CreatePartitionsRequest: growth.answer,
             ElectLeadersRequest: ElectLeaders(tools, self.settlement, self.recovery.ask).answer,
-            ListPartitionReassignmentsRequest: no_reassignments,
+            AlterPartitionReassignmentsRequest: reassignment_requests.alter,
+            ListPartitionReassignmentsRequest: reassignment_requests.list,
             ControlledShutdownRequest: ControlledShutdown(tools, self.settlement).answer,
         }
         """What clients and brokers ask of the controller."""
