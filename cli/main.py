@@ -56,6 +56,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "topics": CommandEntry("strandline.cli.topics", "topics", "Create, enlarge, list, describe and delete topics."),
     "configs": CommandEntry("strandline.cli.configs", "configs", "Show and change what is configured."),
     "groups": CommandEntry("strandline.cli.groups", "groups", "List, describe, reset and delete groups."),
+    "reassign": CommandEntry("strandline.cli.reassign", "reassign", "Move partitions to other brokers."),
     "recover": CommandEntry(
         "strandline.cli.recover", "recover", "Have a partition led without replicas that do not come back."
     ),

@@ -124,6 +124,8 @@ class Leadership:
     high_watermark: int
     min_insync_replicas: int
     lag_time_max_s: float
+    replication_factor: int
+    """How many of the replicas count for the minimum: not those that a reassignment is adding, until it is done."""
     leading_since_offset: int
     """Where the log ended when this broker began to lead without interruption. Until HW is there, what a predecessor
     has shown to clients may lie above it; an epoch that only follows on our own changes nothing of that."""
@@ -148,6 +150,7 @@ class Leadership:
         log_end_offset: int,
         high_watermark: int,
         replicas: Iterable[int],
+        replication_factor: int,
         isr: Iterable[int],
         eligible: Iterable[int] = (),
         zk_version: int,
@@ -176,6 +179,7 @@ class Leadership:
             high_watermark=high_watermark,
             min_insync_replicas=min_insync_replicas,
             lag_time_max_s=lag_time_max_s,
+            replication_factor=replication_factor,
             leading_since_offset=predecessor.leading_since_offset if predecessor else log_end_offset,
             has_strangers=isr_members != members,
         )
@@ -197,13 +201,13 @@ class Leadership:
     @property
     def required_isr_size(self) -> int:
         """How many in-sync replicas a commit needs: min(min.insync.replicas, replication factor)."""
-        return min(self.min_insync_replicas, len(self.replicas))
+        return min(self.min_insync_replicas, self.replication_factor)
 
     @property
     def has_enough_replicas(self) -> bool:
         """The ISR has the required size. Asked for every produce request, so it is not computed from that."""
         size = len(self.isr)
-        return size >= self.min_insync_replicas or size == len(self.replicas)
+        return size >= self.min_insync_replicas or size >= self.replication_factor
 
     @property
     def may_commit(self) -> bool:

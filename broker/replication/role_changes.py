@@ -214,7 +214,7 @@ class RoleChanges:
             controller_epoch=state.controller_epoch,
             isr=state.isr,
             replicas=state.replicas,
-            min_isr=min(partition.config.min_insync_replicas, len(state.replicas)),
+            min_isr=min(partition.config.min_insync_replicas, state.replication_factor),
             zk_version=state.partition_epoch,
             log_end_offset=partition.log.log_end_offset,
             high_watermark=partition.high_watermark,

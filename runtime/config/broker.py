@@ -147,10 +147,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "When every in-sync replica may have lost data: wait for all and elect the longest log, or leave the "
         "partition offline (Strandline's own key, after KIP-966).")
     auto_leader_rebalance_enable: bool = boolean(True, ANY,
-        "Move leadership back to preferred replicas.", honoured=False)
+        "Move leadership back to preferred replicas that are in sync, on brokers that ran since the check before.")
     leader_imbalance_per_broker_percentage: int = int32(10, between(0, 100),
-        "Share of leaders elsewhere that starts a rebalance.", "percent", honoured=False)
-    leader_imbalance_check_interval_seconds: int = int64(300, at_least(1), "How often it is checked.", honoured=False)
+        "Of the partitions that prefer a broker, the share that is led elsewhere above which they move back.",
+        "percent")
+    leader_imbalance_check_interval_seconds: int = int64(300, at_least(1),
+        "How often it is checked, first so long after a controller's election.")
     controlled_shutdown_enable: bool = boolean(True, ANY, "Move leadership away before stopping.")
     controlled_shutdown_max_retries: int = int32(3, at_least(0), "Attempts before stopping anyway.")
     controlled_shutdown_retry_backoff_ms: int = int64(5000, at_least(0), "Pause between these attempts.")

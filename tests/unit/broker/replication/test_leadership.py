@@ -19,6 +19,7 @@ def leading(
     isr: tuple[int, ...] = (1, 2, 3),
     min_isr: int = 2,
     eligible: tuple[int, ...] = (),
+    adding: int = 0,
 ) -> Leadership:
     return Leadership.begin(
         broker_id=1,
@@ -27,6 +28,7 @@ def leading(
         log_end_offset=leo,
         high_watermark=hw,
         replicas=replicas,
+        replication_factor=len(replicas) - adding,
         isr=isr,
         eligible=eligible,
         zk_version=7,
