@@ -63,8 +63,10 @@ def look(admin: Admin) -> ClusterPicture:
     from strandline.client.log_dirs import log_sizes
 
     cluster = admin.describe_cluster()
+    # Before and after: what begins or ends meanwhile has all of its replicas, old and new, in the topics' description.
+    before = admin.list_partition_reassignments()
     topics = admin.describe_topics()
-    ongoing = admin.list_partition_reassignments()
+    ongoing = {**before, **admin.list_partition_reassignments()}
     told = admin.describe_log_dirs(sorted(cluster.brokers), timeout_ms=LOG_DIRS_TIMEOUT_MS)
     return ClusterPicture(
         {broker_id: broker.rack for broker_id, broker in sorted(cluster.brokers.items())},

@@ -93,7 +93,9 @@ def execute(
             _tell_begun(path, roll_back, began, errors, throttle, wait)
         done = False
         if wait and began:
-            watch_plan(ctx, admin, began, found.bytes_to_move, f"strandline reassign verify {path}")
+            watch_plan(
+                ctx, admin, {tp: plan[tp] for tp in began}, found.bytes_to_move, f"strandline reassign verify {path}"
+            )
             done = not errors
             removed = removed_if_idle(admin, picture, plan, keep=throttle is None)
             if output != "json":
