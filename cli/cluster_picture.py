@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from strandline.client.placement import Held
     from strandline.client.reassignments import OngoingReassignment
 
-LOG_DIRS_TIMEOUT_MS = 10_000
+LOG_DIRS_TIMEOUT_MS = 5_000
 """So long each look at the sizes of logs may take; a broker that is paused never says."""
 
 Targets = Mapping[TopicPartition, Sequence[int]]
