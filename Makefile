@@ -20,7 +20,7 @@ RECORDS ?= 100000
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak soak-cluster soak-takeovers spark-soak demo up status down bench bench-background bench-failover bench-idle bench-kafka bench-spark bench-spark-sink compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
+.PHONY: help setup check format docs test soak soak-cluster soak-takeovers spark-soak demo up status down bench bench-background bench-failover bench-idle bench-kafka bench-spark bench-spark-sink bench-throttle compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -104,6 +104,9 @@ bench-spark: setup ## rows per second that Spark reads, beside its own Kafka sou
 
 bench-spark-sink: setup ## rows per second that Spark writes, beside its own Kafka sink; micro-batches, memory (BENCH="--part rates": a part)
 	$(PYTHON) tests/benchmarks/spark_sink.py $(BENCH)
+
+bench-throttle: setup ## latency of producers while a replica is filled: at full speed, throttled, not at all (BENCH="--rounds 1": fewer)
+	$(PYTHON) tests/benchmarks/throttle.py $(BENCH)
 
 compat: setup ## try Kafka's clients and tools on us, let a real Kafka take our files over and back (needs Maven, kcat)
 	@scripts/maven
