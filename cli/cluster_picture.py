@@ -116,7 +116,7 @@ def figures(picture: ClusterPicture, plan: Targets) -> PlanFigures:
 
 
 def show_figures(picture: ClusterPicture, found: PlanFigures) -> None:
-    """The table, and the sum below it."""
+    """The table, and the sum below it. Leaders are those that are preferred: who leads at the moment may differ."""
     rows = []
     for broker_id, (before, after) in found.rows.items():
         state = "running" if broker_id in picture.racks else "not running"
@@ -127,7 +127,7 @@ def show_figures(picture: ClusterPicture, found: PlanFigures) -> None:
         size = was if before.size_bytes == after.size_bytes else f"{was} -> {will}"
         rack = picture.racks.get(broker_id) or ""
         rows.append((str(broker_id), rack, state, *numbers, size, sized(found.receives[broker_id])))
-    columns = ("broker", "rack", "state", "replicas", "preferred leaders", "bytes", "receives")
+    columns = ("broker", "rack", "state", "replicas", "leaders", "bytes", "receives")
     show_table(columns, rows, columns[3:])
     click.echo(summary(found))
     tell_unheard(picture)

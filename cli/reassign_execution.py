@@ -31,6 +31,7 @@ RATE_OVER_LOOKS = 10
 SETTLING_LOOKS = 20
 SETTLING_S = 0.25
 LOOK_TIMEOUT_MS = 10_000
+BAR_WIDTH = 12
 
 
 class Progress(NamedTuple):
@@ -51,12 +52,11 @@ def progress(admin: Admin, partitions: Iterable[TopicPartition] | None) -> Progr
     from strandline.client.errors import ClientError
     from strandline.client.log_dirs import log_sizes
     from strandline.client.reassignment_progress import copies
-    from strandline.protocol.types import TopicPartition
 
     ongoing = admin.list_partition_reassignments(partitions, timeout_ms=LOOK_TIMEOUT_MS)
     if not ongoing:
         return Progress({}, [], set())
-    topics = admin.describe_topics()
+    topics = admin.describe_topics(sorted({tp.topic for tp in ongoing}))
     views = {
         tp: topics[tp.topic].partitions[tp.partition]
         for tp in ongoing
@@ -66,7 +66,7 @@ def progress(admin: Admin, partitions: Iterable[TopicPartition] | None) -> Progr
     asked = sorted({each for moving in ongoing.values() for each in moving.replicas if each in alive})
     told = admin.describe_log_dirs(asked, ongoing, timeout_ms=LOG_DIRS_TIMEOUT_MS)
     sizes = {broker_id: log_sizes(each) for broker_id, each in told.items() if not isinstance(each, ClientError)}
-    left: dict[TopicPartition, list[CopyProgress]] = {TopicPartition(*tp): [] for tp in ongoing}
+    left: dict[TopicPartition, list[CopyProgress]] = {tp: [] for tp in ongoing}
     for each in copies(ongoing, views, sizes):
         left[each.partition].append(each)
     return Progress(left, *_waits(ongoing, views, alive))
@@ -159,7 +159,7 @@ class Watch:
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Bars
 
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+        columns = (TextColumn("{task.description}"), BarColumn(BAR_WIDTH), TextColumn("{task.percentage:>3.0f} %"))
         with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
             task = bars.add_task("", total=1.0)
 
@@ -173,13 +173,13 @@ class Watch:
             return self._until(show, give_up)
 
     def _line(self, found: Progress) -> str:
-        """`3 of 12 partitions done, 1.2 GiB of 3.4 GiB copied, 40.0 MiB/s, 50 s left`."""
+        """`3 of 12 partitions done, 1.2 GiB of 3.4 GiB, 40.0 MiB/s, 50 s left`."""
         from strandline.client.reassignment_progress import pace
 
         count = len(self._partitions)
         copied = sized(self._all_bytes - found.bytes_left)
         parts = [f"{count - len(found.left)} of {counted(count, 'partition')} done"]
-        parts.append(f"{copied} of {sized(self._all_bytes)} copied")
+        parts.append(f"{copied} of {sized(self._all_bytes)}")
         (then, before), (now, left) = self._looks[0], self._looks[-1]
         rate = pace(0, before - left, now - then, left)
         if rate.bytes_per_s > 0:
