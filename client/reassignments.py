@@ -171,7 +171,7 @@ def _outcome(
     tp: TopicPartition, told: ReassignablePartitionResponse, cancels: bool, attempts: Attempts
 ) -> ClientError | None:
     code = told.error_code
-    if cancels and code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS and attempts.outcome_was_lost:
+    if code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS and attempts.outcome_was_lost:
         return None  # it may have been us
     verb = "cancelling the reassignment of" if cancels else "reassigning"
     return error_for(code, f"{verb} {tp}", detail=told.error_message) if code else None

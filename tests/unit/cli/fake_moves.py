@@ -89,13 +89,14 @@ class FakeMovingAdmin:
         asked = None if partitions is None else set(partitions)
         return {tp: each for tp, each in moves.ongoing.items() if asked is None or tp in asked}
 
-    def finish(self) -> None:
-        """All targets have everything."""
-        for tp, moving in self.cluster.moves.ongoing.items():
+    def finish(self, *partitions: TopicPartition) -> None:
+        """All targets (of these partitions) have everything."""
+        ongoing = self.cluster.moves.ongoing
+        for tp in partitions or list(ongoing):
+            moving = ongoing.pop(tp)
             leader = self._view(tp).leader
             leader = leader if leader in moving.target else moving.target[0]
             self._set(tp, replicas=moving.target, in_sync_replicas=moving.target, leader=leader)
-        self.cluster.moves.ongoing.clear()
 
     def describe_log_dirs(
         self, brokers: Iterable[int], partitions: Any = None, *, timeout_ms: float

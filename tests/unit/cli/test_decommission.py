@@ -9,8 +9,10 @@ import pytest
 
 from strandline.client.errors import error_for
 from strandline.client.metadata import PartitionView
+from strandline.client.reassignments import OngoingReassignment
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
+from unit.cli.conftest import FakeAdmin
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
@@ -114,6 +116,43 @@ def test_a_partition_that_nobody_leads_is_waited_for_and_then_named(full: Any) -
     ran = full("broker-decommission", "3")
     assert ran.code == 1 and "nobody leads t-0, so nothing can be copied from there" in ran.err
     assert full.session.clock >= 60, "a broker that is restarted has time to come back"
+
+
+def test_who_waits_for_one_partition_does_not_give_up_on_another(full: Any) -> None:
+    late = TopicPartition("late", 0)
+    full.cluster.add_topic("t", {0: view(3, leader=-1)})
+    full.cluster.add_topic("late", {0: view(3, 1, leader=1)})
+    full.cluster.moves.size_bytes = {}
+    del full.cluster.moves.racks[3]
+    full.cluster.moves.looks = None
+    admin = FakeAdmin(full.cluster)
+    full.cluster.moves.on_look = [*[lambda: None] * 90, lambda: admin.finish(late)]
+    ran = full("broker-decommission", "3")
+    assert ran.code == 1 and "it has 1 partition: t-0;" in ran.err
+
+
+def test_brokers_hear_later_than_the_controller_that_it_is_done(full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile their replicas, old and new ones, must not be taken for what there is to be."""
+    admin = FakeAdmin(full.cluster)
+    done: dict[TopicPartition, OngoingReassignment] = {}
+
+    def end() -> None:
+        done.update(full.cluster.moves.ongoing)
+        full.cluster.moves.ongoing.clear()
+
+    def sleep(seconds: float) -> None:
+        full.session.clock += seconds
+        if done and seconds < 1:
+            full.cluster.moves.ongoing.update(done)
+            done.clear()
+            admin.finish()
+
+    monkeypatch.setattr(full.session, "sleep", sleep)
+    full.cluster.moves.looks = None
+    full.cluster.moves.on_look = [*[lambda: None] * 5, end]
+    ran = full("broker-decommission", "3")
+    assert ran.code == 0 and len(full.cluster.moves.asked) == 1
+    assert all(len(replicas) == 2 for replicas in holders(full).values())
 
 
 def test_its_throttle_is_removed_at_the_end(full: Any) -> None:

@@ -114,6 +114,16 @@ def test_partitions_on_their_way_count_where_they_go(moving: Any) -> None:
     assert first["before"]["replicas"] == 2
 
 
+def test_what_ends_during_a_look_counts_where_it_goes(moving: Any, plan: Path) -> None:
+    """Its description still has the old replicas beside the new ones."""
+    moving.cluster.moves.looks = None
+    moving("reassign", "execute", str(plan))
+    moving.cluster.moves.on_look = [lambda: None, moving.cluster.moves.ongoing.clear]
+    shown = json.loads(moving("reassign", "generate", "--all", "--output", "json").out)
+    assert sum(each["before"]["replicas"] for each in shown["brokers"]) == 6
+    assert all(len(each["replicas"]) == 2 for each in shown["partitions"])
+
+
 # --- execute ---------------------------------------------------------------------------------------------------------
 
 
