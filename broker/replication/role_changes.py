@@ -307,6 +307,12 @@ class RoleChanges:
         self._burst.end()
         return StopReplicaResponse(ErrorCode.NONE, errors)
 
+    def remove_replica(self, state: StopReplicaPartitionState) -> ErrorCode:
+        """As if the controller had ordered it; NONE where the log is gone."""
+        code, _ = self._stop(state)
+        self._burst.end()
+        return code
+
     def _stop(self, state: StopReplicaPartitionState) -> tuple[ErrorCode, str | None]:
         """What became of it, and why it was not done. A log that is refused is not deleted: nobody knows what it holds,
         so its topic goes once an operator has moved the folder away. Neither is one that may lie in a directory that
@@ -316,11 +322,9 @@ class RoleChanges:
         hosted_id = partition.topic_id if partition else self._topic_id_on_disk(topic_partition)
         if hosted_id is not None and hosted_id != state.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID, None  # the topic was created anew since: leave its data alone
-        if (
-            partition is not None
-            and state.leader_epoch != LEADER_EPOCH_TOPIC_DELETED
-            and state.leader_epoch < partition.leader_epoch
-        ):
+        log = self._logs.get(topic_partition)
+        latest = partition.leader_epoch if partition else log.last_epoch if log else NO_EPOCH
+        if LEADER_EPOCH_TOPIC_DELETED != state.leader_epoch < latest:
             return ErrorCode.FENCED_LEADER_EPOCH, None
         if partition is not None:
             self._drop(partition)

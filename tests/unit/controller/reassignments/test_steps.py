@@ -47,7 +47,7 @@ def context_of(
 
 
 def test_all_replicas_stand_in_one_list_the_target_first() -> None:
-    assert MOVE == PartitionReplicas((4, 5, 6, 1, 2, 3), adding=(4, 5, 6), removing=(1, 2, 3))
+    assert PartitionReplicas((4, 5, 6, 1, 2, 3), adding=(4, 5, 6), removing=(1, 2, 3)) == MOVE
     assert (MOVE.target, MOVE.original, MOVE.replication_factor) == ((4, 5, 6), (1, 2, 3), 3)
     overlapping = PartitionReplicas((1, 2, 3)).towards([3, 4])
     assert overlapping == PartitionReplicas((3, 4, 1, 2), adding=(4,), removing=(1, 2))
