@@ -47,7 +47,7 @@ from strandline.broker.network.unflushed_connections import UnflushedConnections
 from strandline.broker.patience import DELAY_TOLD_INTERVAL_S
 from strandline.broker.replication.isr_checks import run_isr_checks
 from strandline.broker.upkeep.cleaning import Cleaning
-from strandline.broker.upkeep.departed_replicas import DepartedReplicas
+from strandline.broker.upkeep.departed_replicas import DepartedReplicas, Questions
 from strandline.broker.upkeep.disk_failures import DiskFailures
 from strandline.broker.upkeep.housekeeping import Housekeeping
 from strandline.broker.upkeep.loading import load_logs
@@ -237,8 +237,9 @@ class Broker:
         self.topic_configs.watch(self.controller.configurations_changed)
         replicas, roles = self.data.replicas, self.data.roles
         self.orders = OrderHandlers(self.topic_configs, replicas, roles, self.registration, self._log)
+        ask_leader = Questions(replicas, self.environment.network, self._log).ask_leader
         self.departed = DepartedReplicas(
-            self.log_manager, replicas, roles, self.environment.network, self.orders.forget_topics, self._log
+            self.log_manager, replicas, roles, ask_leader, self.orders.forget_topics, self._log
         )
         self.controller_link = ControllerLink(replicas, self.environment.network, self.controller)
         self.configs = ConfigHandlers(

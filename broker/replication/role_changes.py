@@ -42,6 +42,7 @@ from strandline.storage.errors import (
     DiskFailed,
     DiskFull,
     EpochsBeganAnew,
+    LogClosed,
     LogStorageError,
     OutOfDescriptors,
     StrayLog,
@@ -253,6 +254,9 @@ class RoleChanges:
         that it was written under, and epochs tell nothing of what a leader has of it. Once it is hosted that cannot be:
         no order goes back, and what is appended has at most the order's epoch."""
         log = self._logs.get(topic_partition)
+        if log is not None and isinstance(log.failure, LogClosed):  # its deletion was ordered, and the disk refused
+            self._logs.delete(topic_partition)
+            log = None
         if log is not None and topic_id != NO_TOPIC_ID and log.topic_id not in (None, topic_id):
             stray = self._logs.set_aside(topic_partition, topic_id, is_credited=is_credited)
             self._state_change_log.error(

@@ -18,7 +18,7 @@ What cannot be done now (nobody leads, the leader does not answer, the disk refu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -48,6 +48,7 @@ GRACE_S = 1.0
 """The controller's own order is mostly there by then."""
 RETRY_S = 5.0
 REPEAT_LINE_S = 3600.0
+SILENCE_LINE_S = 60.0
 MAX_ASKED = 1000
 """Partitions in one question."""
 REMOVALS_PER_STEP = 5
@@ -67,6 +68,8 @@ class Departed(NamedTuple):
 
 
 Answers = Mapping[TopicPartition, OffsetForLeaderPartitionResponse]
+AskLeader = Callable[[int, Sequence[Departed]], Awaitable[Answers]]
+"""(who leads, what is asked about) → what it has of them; nothing of what it does not answer. `Questions` has one."""
 
 
 class DepartedReplicas:
@@ -77,14 +80,14 @@ class DepartedReplicas:
         logs: LogManager,
         replicas: Replicas,
         roles: RoleChanges,
-        network: Network,
+        ask_leader: AskLeader,
         forget_topics: Callable[[Iterable[tuple[str, TopicId]]], None],
         log: structlog.typing.FilteringBoundLogger,
     ) -> None:
         self._logs = logs
         self._replicas = replicas
         self._roles = roles
-        self._network = network
+        self._ask_leader = ask_leader
         self._forget_topics = forget_topics
         self._log = log
         self._limited = RateLimited(log, interval_s=REPEAT_LINE_S)
@@ -123,7 +126,7 @@ class DepartedReplicas:
             while some := of_one[:MAX_ASKED]:
                 del of_one[:MAX_ASKED]
                 # 2
-                answers = await self._ask(leader, some)
+                answers = await self._ask_leader(leader, some)
                 is_done = await self._remove(some, answers) and is_done
         return is_done
 
@@ -142,35 +145,6 @@ class DepartedReplicas:
         if log.log_start_offset == log.log_end_offset:
             committed = 0  # it has nothing
         return Departed(tp, topic.topic_id, state.leader, state.leader_epoch, log.last_epoch, committed)
-
-    async def _ask(self, leader: int, departed: Sequence[Departed]) -> Answers:
-        """What the leader has of them; nothing where it does not answer."""
-        topics: dict[str, OffsetForLeaderTopic] = {}
-        for each in departed:
-            topic, partition = each.topic_partition
-            asked = OffsetForLeaderPartition(partition, max(each.log_epoch, 0), each.leader_epoch)
-            topics.setdefault(topic, OffsetForLeaderTopic(topic, [])).partitions.append(asked)
-        listener = self._replicas.config.inter_broker_listener_name
-        timeout_ms = self._replicas.config.controller_socket_timeout_ms
-        try:
-            connection = await Connection.open(
-                self._network,
-                self._replicas.metadata.address_of(leader, listener),
-                client_id=f"broker-{self._replicas.broker_id}",
-                broker_id=leader,
-                timeout_ms=timeout_ms,
-            )
-            try:
-                question = OffsetForLeaderEpochRequest(list(topics.values()))
-                response = await connection.call(question, OffsetForLeaderEpochResponse)
-            finally:
-                connection.close()
-        except (ClientError, RemoteProtocolError) as error:
-            self._log.info("a leader does not say what it has", leader=leader, error=str(error))
-            return {}
-        return {
-            TopicPartition(topic.topic, each.partition): each for topic in response.topics for each in topic.partitions
-        }
 
     async def _remove(self, departed: Sequence[Departed], answers: Answers) -> bool:
         """Whether all of them are gone, or are to stay."""
@@ -222,3 +196,40 @@ class DepartedReplicas:
             leader_has=end_offset,
             remedy="assign the partition to this broker again, or remove its folder while the broker is stopped",
         )
+
+
+class Questions:
+    """What leaders are asked, over a connection for each question: they are rare."""
+
+    def __init__(self, replicas: Replicas, network: Network, log: structlog.typing.FilteringBoundLogger) -> None:
+        self._replicas = replicas
+        self._network = network
+        self._limited = RateLimited(log, interval_s=SILENCE_LINE_S)
+
+    async def ask_leader(self, leader: int, departed: Sequence[Departed]) -> Answers:
+        """See `AskLeader`."""
+        topics: dict[str, OffsetForLeaderTopic] = {}
+        for each in departed:
+            topic, partition = each.topic_partition
+            asked = OffsetForLeaderPartition(partition, max(each.log_epoch, 0), each.leader_epoch)
+            topics.setdefault(topic, OffsetForLeaderTopic(topic, [])).partitions.append(asked)
+        config = self._replicas.config
+        try:
+            connection = await Connection.open(
+                self._network,
+                self._replicas.metadata.address_of(leader, config.inter_broker_listener_name),
+                client_id=f"broker-{self._replicas.broker_id}",
+                broker_id=leader,
+                timeout_ms=config.controller_socket_timeout_ms,
+            )
+            try:
+                question = OffsetForLeaderEpochRequest(list(topics.values()))
+                response = await connection.call(question, OffsetForLeaderEpochResponse)
+            finally:
+                connection.close()
+        except (ClientError, RemoteProtocolError) as error:
+            self._limited.info(str(leader), "a leader does not say what it has", leader=leader, error=str(error))
+            return {}
+        return {
+            TopicPartition(topic.topic, each.partition): each for topic in response.topics for each in topic.partitions
+        }
