@@ -15,6 +15,9 @@ from trio.testing import MockClock
 
 from strandline.client import NewTopic
 from strandline.client.admin import CreatedTopic
+from strandline.controller import store
+from strandline.controller.orders import broker_orders
+from strandline.controller.partitions import preferred_elections
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import DeleteTopicZnode, PreferredReplicaElectionZnode, TopicZnode
@@ -23,7 +26,7 @@ from support.controller_stops import Step, Stop, Way
 from support.sampling import sampled
 from support.scenario import die
 
-ONE_IN = 7
+ONE_IN = 5
 """Stops that `make test` plays. It shares no factor with how they are counted, so that all kinds of steps are hit."""
 A, B = [[1, 2, 3], [2, 3, 1], [3, 1, 2]], [[3, 2, 1], [1, 2, 3]]
 ELSEWHERE = {TopicPartition("a", p): 2 for p in range(3)}
@@ -89,6 +92,10 @@ async def elect_by_znode(stage: Stage) -> None:
     await stage.until(lambda: stage.cluster.zookeeper.tree.exists(path) is None)
 
 
+async def wait_for_the_rebalance(stage: Stage) -> None:
+    await stage.until(lambda: all(stage.cluster.leader(tp) == 2 for tp in ELSEWHERE))
+
+
 async def broker_fails(stage: Stage) -> None:
     await broker_3_dies_now(stage)
     await stage.until(lambda: 3 not in stage.cluster.isr(T0) and stage.cluster.leader(T0) > 0)
@@ -121,10 +128,27 @@ CHANGES = [
         prepare=led_elsewhere,
         leaders=ELSEWHERE,
     ),
+    Change(
+        "rebalance",
+        wait_for_the_rebalance,
+        before={"a": [[2, 3, 1]] * 3},
+        after={"a": [[2, 3, 1]] * 3},
+        prepare=led_elsewhere,
+        leaders={**ELSEWHERE, T0: 1},
+        properties={"leader.imbalance.check.interval.seconds": "3"},
+    ),
     Change("a broker fails", broker_fails, before={"a": A}, after={"a": A}),
     Change("a broker starts", broker_starts, before={"a": A}, after={"a": A}, prepare=broker_3_dies),
     Change("a broker stops in order", broker_stops, before={"a": A}, after={"a": A}),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is many transactions, requests or turns where there are thousands of partitions is so here."""
+    monkeypatch.setattr(store, "TRANSACTION_PARTITIONS", 2)
+    monkeypatch.setattr(broker_orders, "MAX_PARTITIONS_PER_REQUEST", 2)
+    monkeypatch.setattr(preferred_elections, "PARTITIONS_AT_ONCE", 2)
 
 
 def run(change: Change, stop: Stop | None = None) -> list[Step]:

@@ -64,7 +64,7 @@ class Stage:
 class Change:
     """`before`: the topics at the beginning, `after`: in the end, beside the one that is written to. `prepare`: what
     else stands before, once these are there; `change`: asks until it was heard. `leaders`: who leads in the end, where
-    that was asked for. `brokers`: how many there are."""
+    that was asked for. `brokers`: how many there are. `properties`: of theirs, beside the usual ones."""
 
     name: str
     change: Callable[[Stage], Awaitable[None]]
@@ -73,12 +73,14 @@ class Change:
     prepare: Callable[[Stage], Awaitable[None]] | None = None
     leaders: Mapping[TopicPartition, int] = field(default_factory=dict)
     brokers: int = 3
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 async def play(change: Change, stop: Stop | None = None) -> list[Step]:
     """Make the change, ending the controller where `stop` says, and audit what comes of it. Returns the steps that all
     controllers took until everything had come to rest. AssertionError."""
-    async with MemoryCluster(change.brokers, config=CONFIG).running(start=False) as cluster:
+    config = {**CONFIG, **change.properties}
+    async with MemoryCluster(change.brokers, config=config).running(start=False) as cluster:
         steps = Steps(cluster, stop)
         with steps.watched():
             for broker_id in cluster.nodes:
