@@ -28,6 +28,8 @@ from strandline.controller.brokers.broker_changes import BrokerChanges
 from strandline.controller.brokers.controlled_shutdown import ControlledShutdown
 from strandline.controller.brokers.role_answers import RoleAnswers
 from strandline.controller.controller_context import ControllerContext, LiveBroker
+from strandline.controller.liveness.refusals import FalseAlarms
+from strandline.controller.liveness.suspects import Suspects
 from strandline.controller.orders.channel import ConnectToBroker
 from strandline.controller.orders.sender import BrokerSender, Outbox
 from strandline.controller.partitions.elect_leaders import ElectLeaders
@@ -92,6 +94,7 @@ class Term:
         rng: random.Random,
         log: structlog.typing.FilteringBoundLogger,
         state_change_log: structlog.typing.FilteringBoundLogger,
+        false_alarms: FalseAlarms,
     ) -> None:
         self.broker_id = broker_id
         self.log = log.bind(controller_epoch=won.epoch)
@@ -120,8 +123,9 @@ class Term:
         self.topic_changes = TopicChanges(tools, self.topic_store, self.settlement, tracker, growth.look)
         topics = self.topic_changes
         self.deletion = Deletion(tools, self.topic_store, tracker, topics.look, topics.tell_unfinished_deletions)
+        self.suspects = Suspects(tools, broker_id, connect, false_alarms, won.found_gone)
         self.broker_changes = BrokerChanges(
-            tools, self.settlement, tracker, self.deletion.go_on, self.topic_store.unreadable
+            tools, self.settlement, tracker, self.suspects, self.deletion.go_on, self.topic_store.unreadable
         )
         roles = RoleAnswers(tools, self.settlement)
         isr_change, log_dir_event = IsrChangeNotificationZnode, LogDirEventNotificationZnode
@@ -183,6 +187,7 @@ class Term:
             look_at_topics=self.topic_changes.look,
             look_at_deletions=self.deletion.look,
             look_at_brokers=self.broker_changes.look,
+            live=self.suspects.live,
             follows_ours=self._follows_ours,
         )
         context = self.context

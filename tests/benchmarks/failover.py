@@ -44,7 +44,7 @@ SETTLE_S = 5.0
 """Between all in sync and the kill: what a start leaves to be done is done."""
 PATIENCE_S = 300
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+(?:Z|[+-]\d\d:\d\d)")
-NOTICED = re.compile("broker failed|elected controller")
+NOTICED = re.compile("broker failed|broker suspected|elected controller")
 LEADING = re.compile("became leader|roles changed")
 
 

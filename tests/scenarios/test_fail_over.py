@@ -144,7 +144,9 @@ async def test_a_controller_that_leads_and_stops_under_load_keeps_nobody_waiting
 
 
 async def test_the_last_of_brokers_that_stop_together_waits_for_nobody(autojump_clock) -> None:
-    async with cluster_with_topic([1, 2, 3]) as (cluster, producer, ledger):
+    # Else the others succeed the first of them, the controller, which answers them still while it stops.
+    sessions_alone = {"failure.detection.refused.ms": "0"}
+    async with cluster_with_topic([1, 2, 3], properties=sessions_alone) as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("kept", 3))
         async with trio.open_nursery() as nursery:
             for broker in ALL:
