@@ -277,6 +277,15 @@ class MemoryCluster(ClusterView):
         self.network.release(node_name(broker_id))
         self.zookeeper.heal(self._client_of(broker_id))
 
+    def refuse(self, broker_id: int) -> None:
+        """Its connections break and its address refuses new ones, while the process lives and reaches the others."""
+        self.network.refuse(node_name(broker_id))
+        self.network.drop_connections(node_name(broker_id))
+
+    def take_connections(self, broker_id: int) -> None:
+        """Its address takes connections again."""
+        self.network.take_connections(node_name(broker_id))
+
     def cut(self, source: int, destination: int) -> None:
         """Nothing passes from one broker to another any more (one direction)."""
         self.network.cut(node_name(source), node_name(destination))

@@ -48,7 +48,7 @@ class BrokerChanges:
         context = self._context
         # Failure 1: the watch, then who lives.
         registered = await self._tools.store.brokers(self._tools.agenda.watch(self.look))
-        suspected_before = context.suspects
+        suspected_before = dict(context.suspects)
         live = self._suspects.live(registered)
         gone = [b for b in context.brokers.values() if b.broker_id not in live or live[b.broker_id].epoch != b.epoch]
         new = [b for b in live.values() if b in gone or context.brokers.get(b.broker_id) != b]
@@ -103,6 +103,7 @@ class BrokerChanges:
         for broker in new:
             self._tools.log.info("broker started", broker=broker.broker_id, broker_epoch=broker.epoch)
             context.brokers[broker.broker_id] = broker
+            context.suspects.pop(broker.broker_id, None)
             self._outbox.open(broker)
             self._tracker.retry(broker.broker_id)
         builder = OrderBuilder(context)

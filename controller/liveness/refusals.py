@@ -14,6 +14,7 @@ from strandline.controller.controller_context import LiveBroker
 
 REFUSALS = 3
 MAX_FALSE_ALARMS = 3
+ROUNDING_S = 0.001
 
 
 class FalseAlarms:
@@ -40,7 +41,7 @@ class RefusalCount:
     def __init__(self, refused_ms: int, false_alarms: int) -> None:
         self.pace_s = refused_ms / 1000 / (REFUSALS - 1)
         """Between two attempts."""
-        self._needed_s = refused_ms / 1000 * 2**false_alarms
+        self._needed_s = refused_ms / 1000 * 2**false_alarms - ROUNDING_S
         self._can_tell = false_alarms < MAX_FALSE_ALARMS
         self._count = 0
         self._first_at = 0.0

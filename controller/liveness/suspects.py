@@ -50,7 +50,11 @@ class Suspects:
         self._registered = dict(registered)
         self._gone = {broker_id: gone for broker_id, gone in self._gone.items() if registered.get(broker_id) == gone}
         self._watch(registered)
-        self._context.suspects = dict(self._gone)
+        # Who was reached again stays among them until it has been taken in as live (`BrokerChanges`).
+        suspects = {**self._context.suspects, **self._gone}
+        self._context.suspects = {
+            broker_id: suspect for broker_id, suspect in suspects.items() if registered.get(broker_id) == suspect
+        }
         return {broker_id: broker for broker_id, broker in registered.items() if broker_id not in self._gone}
 
     def _watch(self, registered: Mapping[int, LiveBroker]) -> None:

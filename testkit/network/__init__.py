@@ -77,7 +77,7 @@ class MemoryNode:
         self.host = host
         self.reach_timeout_s = math.inf
         self.down = False
-        self.refuses = False
+        self.refuses = self.takes_nobody = False
         self._network = network
 
     async def connect(self, address: Address) -> MemoryTransport:
@@ -171,6 +171,14 @@ class MemoryNetwork:
         """Connecting to the node works again."""
         self.node(name).refuses = False
 
+    def fill_queue(self, name: str) -> None:
+        """The node accepts nobody for a while: who connects hears nothing."""
+        self.node(name).takes_nobody = True
+
+    def empty_queue(self, name: str) -> None:
+        """It accepts again; who waits gets in with the next SYN."""
+        self.node(name).takes_nobody = False
+
     def drop_connections(self, one: str, other: str | None = None) -> int:
         """Reset every connection of `one` (with `other`, or with anybody): both sides see it. Returns how many."""
         dropped = 0
@@ -258,7 +266,9 @@ class MemoryNetwork:
 
     def _is_full(self, node: MemoryNode, address: Address) -> bool:
         listener = self._find_listener(node, address)
-        return listener is not None and len(listener.pending) >= listener.backlog
+        if listener is None:
+            return False
+        return len(listener.pending) >= listener.backlog or self.node(listener.node).takes_nobody
 
     def _join(self, node: MemoryNode, address: Address, listener: MemoryListener) -> MemoryTransport:
         there = Pipe(self.link(node.name, listener.node))
