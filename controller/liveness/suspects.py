@@ -1,6 +1,6 @@
 """Which of the registered brokers the acting controller takes for dead: registered − suspected = live.
 
-Rules:
+Rules (invariant 41):
 * A suspicion is of one life of a broker at one address, and counts for as long as exactly that is registered. It ends
   with the registration, with another one (a bounce: failure and start), or when the broker is reached again.
 * It is a hint: what follows from it is planned and written as after the end of a session, by the same events, under
