@@ -64,10 +64,13 @@ Row = dict[str, Any]
 
 def measure_reload(partitions: int, runs: int) -> list[Row]:
     """Rows of both cases."""
-    with tempfile.TemporaryDirectory(prefix="strandline-reload-") as folder:
-        with EmbeddedZooKeeper(Path(folder)) as zookeeper, stand_ins() as ports:
-            command = [sys.executable, __file__, "controller", folder, zookeeper.address, str(partitions), str(runs)]
-            answer = subprocess.run([*command, *map(str, ports)], stdout=subprocess.PIPE, check=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="strandline-reload-") as folder,
+        EmbeddedZooKeeper(Path(folder)) as zookeeper,
+        stand_ins() as ports,
+    ):
+        command = [sys.executable, __file__, "controller", folder, zookeeper.address, str(partitions), str(runs)]
+        answer = subprocess.run([*command, *map(str, ports)], stdout=subprocess.PIPE, check=True)
     return cast(list[Row], json.loads(answer.stdout))
 
 
@@ -227,7 +230,7 @@ class Reload:
     def _layout(self) -> Iterator[list[Operation]]:
         for name, count in self._topics():
             topic_id = random.randbytes(16)
-            znode = znodes.TopicZnode(topic_id, {number: REPLICAS for number in range(count)})
+            znode = znodes.TopicZnode(topic_id, dict.fromkeys(range(count), REPLICAS))
             path = znodes.TopicZnode.path(name)
             yield [
                 Create(path, znode.encode()),
