@@ -336,6 +336,10 @@ class LogDirectory:
         if is_changed or COMPACTED_OFFSETS in self.unsure:
             self._write_offsets(COMPACTED_OFFSETS, offsets)
 
+    def names(self, tp: TopicPartition) -> bool:
+        """Whether a checkpoint here has this log."""
+        return any(tp in offsets for offsets in self.stored.values())
+
     def forget_mark(self, tp: TopicPartition) -> None:
         """Take a log that is gone out of the high watermarks. Blocking."""
         marks = self.stored[HIGH_WATERMARKS]

@@ -313,6 +313,7 @@ class LogManager:
     def _forget(self, tp: TopicPartition) -> None:
         self._directory_of.pop(tp).log_count -= 1
         del self.logs[tp]
+        self.checkpoints.note_gone()
         self.high_watermarks.pop(tp, None)
 
     def remove(self, doomed: Sequence[Doomed]) -> None:
