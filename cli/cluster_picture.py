@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from strandline.client.placement import Held
     from strandline.client.reassignments import OngoingReassignment
 
-LOG_DIRS_TIMEOUT_MS = 10_000
+LOG_DIRS_TIMEOUT_MS = 5_000
 """So long each look at the sizes of logs may take; a broker that is paused never says."""
 
 Targets = Mapping[TopicPartition, Sequence[int]]
@@ -63,8 +63,10 @@ def look(admin: Admin) -> ClusterPicture:
     from strandline.client.log_dirs import log_sizes
 
     cluster = admin.describe_cluster()
+    # Before and after: what begins or ends meanwhile has all of its replicas, old and new, in the topics' description.
+    before = admin.list_partition_reassignments()
     topics = admin.describe_topics()
-    ongoing = admin.list_partition_reassignments()
+    ongoing = {**before, **admin.list_partition_reassignments()}
     told = admin.describe_log_dirs(sorted(cluster.brokers), timeout_ms=LOG_DIRS_TIMEOUT_MS)
     return ClusterPicture(
         {broker_id: broker.rack for broker_id, broker in sorted(cluster.brokers.items())},
@@ -114,7 +116,7 @@ def figures(picture: ClusterPicture, plan: Targets) -> PlanFigures:
 
 
 def show_figures(picture: ClusterPicture, found: PlanFigures) -> None:
-    """The table, and the sum below it."""
+    """The table, and the sum below it. Leaders are those that are preferred: who leads at the moment may differ."""
     rows = []
     for broker_id, (before, after) in found.rows.items():
         state = "running" if broker_id in picture.racks else "not running"
@@ -125,7 +127,7 @@ def show_figures(picture: ClusterPicture, found: PlanFigures) -> None:
         size = was if before.size_bytes == after.size_bytes else f"{was} -> {will}"
         rack = picture.racks.get(broker_id) or ""
         rows.append((str(broker_id), rack, state, *numbers, size, sized(found.receives[broker_id])))
-    columns = ("broker", "rack", "state", "replicas", "preferred leaders", "bytes", "receives")
+    columns = ("broker", "rack", "state", "replicas", "leaders", "bytes", "receives")
     show_table(columns, rows, columns[3:])
     click.echo(summary(found))
     tell_unheard(picture)

@@ -93,16 +93,23 @@ def execute(
             _tell_begun(path, roll_back, began, errors, throttle, wait)
         done = False
         if wait and began:
-            watch_plan(ctx, admin, began, found.bytes_to_move, f"strandline reassign verify {path}")
+            watch_plan(
+                ctx, admin, {tp: plan[tp] for tp in began}, found.bytes_to_move, f"strandline reassign verify {path}"
+            )
             done = not errors
             removed = removed_if_idle(admin, picture, plan, keep=throttle is None)
             if output != "json":
-                click.echo(f"Done: {counted(len(began), 'partition')} lie as planned.")
+                click.echo(f"Done: {_lie(len(began))} as planned.")
+                click.echo("Preferred replicas lead before long, or at once: strandline elect-leaders --all")
                 tell_removed(removed)
     if output == "json":
         rows = [{"topic": tp.topic, "partition": tp.partition, "message": str(e)} for tp, e in errors.items()]
         show_json("reassign.execute", **told, rollback_file=str(roll_back), errors=rows, done=done)
     return 1 if errors else 0
+
+
+def _lie(count: int) -> str:
+    return f"{counted(count, 'partition')} {'lies' if count == 1 else 'lie'}"
 
 
 def _refuse_overlap(picture: ClusterPicture, plan: Targets, additional: bool) -> None:

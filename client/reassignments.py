@@ -16,8 +16,13 @@ from strandline.client.owners import Attempts, R
 from strandline.client.request_bounds import in_parts
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
+    PREFERRED,
+    UNCLEAN,
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ElectLeadersTopic,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
@@ -99,6 +104,32 @@ class ReplicaMoves(ABC):
             found |= await _listed(part, attempts)
         return {tp: found[tp] for tp in sorted(found)}
 
+    async def elect_leaders(
+        self,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        unclean: bool = False,
+        timeout_ms: float | None = None,
+    ) -> dict[TopicPartition, int | ClientError]:
+        """Have each of these partitions (None: of all) led by the first of its replicas; unclean: those that nobody
+        leads by any replica that lives, what others have is lost.
+
+        Who leads now, or why that did not change: ELECTION_NOT_NEEDED, which is left out where all were asked for,
+        PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE, UnknownTopic or another AnsweredError. The last
+        cause is raised where nothing was done yet, else it is the result of the rest."""
+        attempts = self._attempts(timeout_ms)
+        if partitions is None:
+            return await _elected(None, unclean, attempts)
+        results: dict[TopicPartition, int | ClientError] = {}
+        for part in in_parts(dict.fromkeys(partitions)):
+            try:
+                results |= await _elected(part, unclean, attempts)
+            except ClientError as error:
+                if not results:
+                    raise
+                results |= dict.fromkeys(part, error)
+        return results
+
     async def describe_log_dirs(
         self,
         brokers: Iterable[int],
@@ -140,7 +171,7 @@ def _outcome(
     tp: TopicPartition, told: ReassignablePartitionResponse, cancels: bool, attempts: Attempts
 ) -> ClientError | None:
     code = told.error_code
-    if cancels and code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS and attempts.outcome_was_lost:
+    if code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS and attempts.outcome_was_lost:
         return None  # it may have been us
     verb = "cancelling the reassignment of" if cancels else "reassigning"
     return error_for(code, f"{verb} {tp}", detail=told.error_message) if code else None
@@ -151,10 +182,7 @@ async def _listed(
 ) -> dict[TopicPartition, OngoingReassignment]:
     topics = None
     if partitions is not None:
-        by_topic: dict[str, list[int]] = {}
-        for topic, number in partitions:
-            by_topic.setdefault(topic, []).append(number)
-        topics = [ListPartitionReassignmentsTopics(*each) for each in by_topic.items()]
+        topics = [ListPartitionReassignmentsTopics(*each) for each in _numbers_by_topic(partitions).items()]
     while True:
         request = ListPartitionReassignmentsRequest(attempts.controllers_ms(), topics)
         answer = await attempts.attempt(request, ListPartitionReassignmentsResponse)
@@ -171,3 +199,37 @@ async def _listed(
         if not attempts.must_repeat(answer.error_code):
             raise error_for(answer.error_code, "listing reassignments", detail=answer.error_message)
         await attempts.before_repeating(True, "listing reassignments")
+
+
+async def _elected(
+    partitions: list[TopicPartition] | None, unclean: bool, attempts: ControllerAttempts
+) -> dict[TopicPartition, int | ClientError]:
+    topics = None
+    if partitions is not None:
+        topics = [ElectLeadersTopic(*each) for each in _numbers_by_topic(partitions).items()]
+    while True:
+        request = ElectLeadersRequest(UNCLEAN if unclean else PREFERRED, topics, attempts.controllers_ms())
+        answer = await attempts.attempt(request, ElectLeadersResponse)
+        if answer is None:
+            continue
+        if answer.error_code and not attempts.must_repeat(answer.error_code):
+            raise error_for(answer.error_code, "electing leaders", detail=answer.error_message)
+        told = {
+            TopicPartition(topic.topic, each.partition_id): error_for(
+                each.error_code, f"electing a leader of {topic.topic}-{each.partition_id}", detail=each.error_message
+            )
+            if each.error_code
+            else each.leader_id
+            for topic in answer.replica_election_results
+            for each in topic.partition_result
+        }
+        if not answer.error_code and (partitions is None or told.keys() >= set(partitions)):
+            return {tp: told[tp] for tp in (sorted(told) if partitions is None else partitions)}
+        await attempts.before_repeating(True, "electing leaders")
+
+
+def _numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        found.setdefault(topic, []).append(number)
+    return found

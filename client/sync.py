@@ -383,6 +383,17 @@ class Admin(Front[TrioAdmin]):
         listed = None if partitions is None else list(partitions)
         return self._ask(self._client.list_partition_reassignments, listed, timeout_ms=timeout_ms)
 
+    def elect_leaders(
+        self,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        unclean: bool = False,
+        timeout_ms: float | None = None,
+    ) -> dict[TopicPartition, int | ClientError]:
+        """See `TrioAdmin.elect_leaders`."""
+        listed = None if partitions is None else list(partitions)
+        return self._ask(self._client.elect_leaders, listed, unclean=unclean, timeout_ms=timeout_ms)
+
     def describe_log_dirs(
         self,
         brokers: Iterable[int],

@@ -46,10 +46,8 @@ class ReassignmentRequests:
         plans = await self._agenda.in_turn(partial(self._begin, request, begun))
         responses = []
         for topic in request.topics:
-            its_plans = {
-                p.partition_index: plans[TopicPartition(topic.name, p.partition_index)] for p in topic.partitions
-            }
-            results = [_result(partition, plan) for partition, plan in its_plans.items()]
+            partitions = [TopicPartition(topic.name, asked.partition_index) for asked in topic.partitions]
+            results = [_result(tp.partition, plans[tp]) for tp in partitions]
             responses.append(ReassignableTopicResponse(topic.name, results))
         return AlterPartitionReassignmentsResponse(ErrorCode.NONE, responses=responses)
 

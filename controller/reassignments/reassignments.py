@@ -29,7 +29,7 @@ from strandline.controller.reassignments.steps import (
 from strandline.controller.tools import Tools
 from strandline.protocol.types import NO_EPOCH, TopicPartition
 
-PARTITIONS_PER_WAVE = 1000
+PARTITIONS_PER_WAVE = 2000
 """Taken through the steps together; then other tasks of the broker take their turn."""
 LOOK_INTERVAL_S = 30.0
 
@@ -94,7 +94,8 @@ class Reassignments:
         if fresh:
             some = fresh[:PARTITIONS_PER_WAVE]
             await self._settlement.settle_and_announce(some, partial(plan_new_epochs, self._context))
-            is_progress = any(self._context.states[tp].leader_epoch != self._seen[tp][1] for tp in some)
+            states = self._context.states
+            is_progress = any(tp not in states or states[tp].leader_epoch != self._seen[tp][1] for tp in some)
         if ready:
             is_progress = await self._finish(ready[:PARTITIONS_PER_WAVE], minimums) or is_progress
         if is_progress and max(len(fresh), len(ready)) > PARTITIONS_PER_WAVE:

@@ -15,7 +15,8 @@ ones (`PartitionReplicas`); the numbers are those of the reference text (000, "P
 
 Step 6 comes once ZooKeeper has step 10, as everything here; and brokers hear of 7 to 11 when that stands. Until then
 the old leader goes on with its whole ISR, and the next controller finds in ZooKeeper how far this one came: every step
-may be repeated. What those who go were not told any more they find out from the metadata (`broker/replication/strays`).
+may be repeated. What those who go were not told any more they find out from the metadata
+(`broker/upkeep/departed_replicas`).
 """
 
 from __future__ import annotations

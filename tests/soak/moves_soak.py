@@ -165,7 +165,7 @@ class Moves:
         if this.then == "replaced":
             await self._ask(admin, self._draw())
         elif this.then == "preferred leaders":
-            await admin.elect_leaders(PREFERRED)
+            await admin.elect_leaders()
         elif this.then == "cancelled":
             for tp, ongoing in (await admin.list_partition_reassignments()).items():
                 [error] = (await admin.alter_partition_reassignments({tp: None})).values()

@@ -47,6 +47,8 @@ def test_every_partition_keeps_its_replication_factor_on_brokers_that_may_be_use
         for tp, replicas in plan.items():
             assert len(set(replicas)) == len(replicas) == len(held[tp].replicas)
             assert set(replicas) <= set(brokers)
+            stayed = [each for each in held[tp].replicas if each in replicas[1:]]
+            assert list(replicas[1 : len(stayed) + 1]) == stayed, "in their order, and new ones last"
 
 
 @given(clusters())
@@ -149,3 +151,10 @@ def test_figures_are_told_for_each_broker() -> None:
     assert found == {1: BrokerLoad(1, 1, 10), 2: BrokerLoad(3, 2, 111), 3: BrokerLoad(1, 0, 1)}
     assert bytes_to_move(Held((1, 2), 10), (3, 4)) == 20
     assert bytes_to_move(Held((1, 2), 10), (2, 1)) == 0
+
+
+def test_those_who_hold_it_keep_their_order_and_new_ones_come_last() -> None:
+    held = {TopicPartition("t", 0): Held((3, 1, 2))}
+    assert spread(held, dict.fromkeys((1, 3, 4)), evenly=False) == {TopicPartition("t", 0): (3, 1, 4)}
+    wider = spread(held, dict.fromkeys((1, 2, 3, 4, 5)), replication_factor=4, evenly=False)
+    assert wider[TopicPartition("t", 0)][:3] == (3, 1, 2)

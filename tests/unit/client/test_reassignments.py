@@ -21,6 +21,10 @@ from strandline.protocol.messages import (
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
+    ElectLeadersPartitionResult,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ElectLeadersTopicResult,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
@@ -191,3 +195,38 @@ async def test_a_broker_that_is_gone_holds_up_nobody(autojump_clock: object) -> 
         assert isinstance(found[1], ClientError) and isinstance(found[7], ClientError)
         assert not isinstance(found[0], ClientError)
         assert trio.current_time() - before < 5, "it is not asked again and again"
+
+
+def elected(request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """t-0 is led by broker 2 now, t-1 was already; of all partitions the latter is left out."""
+    results = [ElectLeadersPartitionResult(0, 0, None, 2)]
+    if request.topic_partitions is not None:
+        results.append(ElectLeadersPartitionResult(1, ErrorCode.ELECTION_NOT_NEEDED, "it is"))
+    return ElectLeadersResponse([ElectLeadersTopicResult("t", results)])
+
+
+async def test_leaders_are_elected_of_some_or_of_all_partitions(autojump_clock: object) -> None:
+    async with site() as (moves, client):
+        for broker in moves.cluster.brokers:
+            broker.scripts[ElectLeadersRequest] = elected
+        results = await client.elect_leaders([T0, T1])
+        assert results[T0] == 2
+        assert isinstance(results[T1], AnsweredError) and results[T1].code == ErrorCode.ELECTION_NOT_NEEDED
+        assert str(results[T1]) == "electing a leader of t-1: ELECTION_NOT_NEEDED: it is"
+        assert await client.elect_leaders(unclean=True) == {T0: 2}
+        asked = moves.cluster.brokers[0].seen(ElectLeadersRequest)
+        assert [each.election_type for each in asked if isinstance(each, ElectLeadersRequest)] == [0, 1]
+
+
+async def test_an_election_is_asked_for_again_where_the_controller_moved_or_left_something_out(
+    autojump_clock: object,
+) -> None:
+    async with site(1) as (moves, client):
+        [broker] = moves.cluster.brokers
+        answers = [ElectLeadersResponse([], ErrorCode.NOT_CONTROLLER), ElectLeadersResponse([])]
+        broker.scripts[ElectLeadersRequest] = lambda request: answers.pop(0) if answers else elected(request)
+        assert (await client.elect_leaders([T0]))[T0] == 2
+        refusal = ElectLeadersResponse([], ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "not you")
+        broker.scripts[ElectLeadersRequest] = lambda request: refusal
+        with pytest.raises(AnsweredError, match="electing leaders: CLUSTER_AUTHORIZATION_FAILED: not you"):
+            await client.elect_leaders([T0])
