@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from strandline.cli.options import legal_topic
+from strandline.cli.wording import sized
 from strandline.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -73,13 +74,21 @@ def read_json(path: Path) -> Any:
         return seen
 
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise click.UsageError(f"{path} is larger than {MAX_FILE_BYTES} bytes")
-        return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=once)
+        with path.open("rb") as file:  # which may be a pipe
+            content = file.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise click.UsageError(f"{path} is larger than {sized(MAX_FILE_BYTES)}")
+        if not content.strip():
+            raise click.UsageError(f"{path} is empty")
+        return json.loads(content.decode("utf-8-sig"), object_pairs_hook=once)
     except OSError as error:
         raise click.UsageError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+    except json.JSONDecodeError as error:
         raise click.UsageError(f"{path} is no JSON: {error}") from None
+    except (ValueError, RecursionError):
+        raise click.UsageError(f"{path} is no JSON for us: a number is too long, or lists lie too deep") from None
 
 
 def assignment_json(assignment: Mapping[TopicPartition, Sequence[int]]) -> str:
