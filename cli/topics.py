@@ -233,7 +233,7 @@ def alter(admin: Admin, wanted: Wanted) -> int:
     verb = "can have" if wanted.validate_only else "has"
     done = f"Topic {{}} {verb} {counted(wanted.partitions, 'partition')}{'' if wanted.validate_only else ' now'}."
     outcomes = change_each(wanted.names, enlarge, done, fine, "Topic {} does not exist.")
-    if not wanted.validate_only and not all(outcome.failed for outcome in outcomes):
+    if not wanted.validate_only and any(each.message == done.format(each.topic) for each in outcomes):
         click.echo("note: records with keys go to other partitions from now on than those before", err=True)
     return report(wanted, outcomes)
 
