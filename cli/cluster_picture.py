@@ -83,7 +83,9 @@ def look(admin: Admin) -> ClusterPicture:
 
 @dataclass(frozen=True, slots=True)
 class PlanFigures:
-    """What a plan does. `rows`: broker → (before, after)."""
+    """What a plan does. `rows`: broker → (before, after). `replicas_to_move`, `bytes_to_move`, `receives`: copies that
+    are not in sync yet, and what they lack; of one that is being filled, the rest. `done`: partitions that lie so
+    already; `under_way`: those that are on their way there already."""
 
     plan: Targets
     present: Mapping[TopicPartition, tuple[int, ...]]
@@ -91,11 +93,13 @@ class PlanFigures:
     replicas_to_move: int
     rows: Mapping[int, tuple[Any, Any]]
     receives: Mapping[int, int]
+    done: frozenset[TopicPartition]
+    under_way: frozenset[TopicPartition]
 
 
 def figures(picture: ClusterPicture, plan: Targets) -> PlanFigures:
     """Of all partitions of the cluster, with the plan's where it has a say."""
-    from strandline.client.placement import BrokerLoad, Held, bytes_to_move, loads
+    from strandline.client.placement import BrokerLoad, loads
 
     held = picture.held()
     before = loads((each.replicas, each.size_bytes) for each in held.values())
@@ -103,16 +107,24 @@ def figures(picture: ClusterPicture, plan: Targets) -> PlanFigures:
     nothing = BrokerLoad(0, 0, 0)
     everyone = sorted({*picture.racks, *before, *after})
     receives = dict.fromkeys(everyone, 0)
-    total = new = 0
+    new = 0
     for tp, replicas in plan.items():
-        there = Held(picture.partitions[tp].replicas, held[tp].size_bytes)  # a copy that has begun is not made anew
-        total += bytes_to_move(there, replicas)
-        for broker_id in set(replicas) - set(there.replicas):
-            receives[broker_id] += there.size_bytes
+        view = picture.partitions[tp]
+        for broker_id in set(replicas).difference(picture.original(tp), view.in_sync_replicas):
+            there = picture.sizes.get(broker_id, {}).get(tp, 0) if broker_id in view.replicas else 0
+            receives[broker_id] += max(0, held[tp].size_bytes - there)
             new += 1
-    present = {tp: picture.original(tp) for tp in plan}
-    rows = {each: (before.get(each, nothing), after.get(each, nothing)) for each in everyone}
-    return PlanFigures(plan, present, total, new, rows, receives)
+    alike = {tp for tp, replicas in plan.items() if tuple(replicas) == picture.target(tp)}
+    return PlanFigures(
+        plan,
+        present={tp: picture.original(tp) for tp in plan},
+        bytes_to_move=sum(receives.values()),
+        replicas_to_move=new,
+        rows={each: (before.get(each, nothing), after.get(each, nothing)) for each in everyone},
+        receives=receives,
+        done=frozenset(alike.difference(picture.ongoing)),
+        under_way=frozenset(alike.intersection(picture.ongoing)),
+    )
 
 
 def show_figures(picture: ClusterPicture, found: PlanFigures) -> None:
@@ -124,7 +136,7 @@ def show_figures(picture: ClusterPicture, found: PlanFigures) -> None:
             f"{was} -> {will}" if was != will else str(was) for was, will in zip(before[:2], after[:2], strict=True)
         ]
         was, will = sized(before.size_bytes), sized(after.size_bytes)
-        size = was if before.size_bytes == after.size_bytes else f"{was} -> {will}"
+        size = was if was == will else f"{was} -> {will}"
         rack = picture.racks.get(broker_id) or ""
         rows.append((str(broker_id), rack, state, *numbers, size, sized(found.receives[broker_id])))
     columns = ("broker", "rack", "state", "replicas", "leaders", "bytes", "receives")
@@ -133,14 +145,11 @@ def show_figures(picture: ClusterPicture, found: PlanFigures) -> None:
     tell_unheard(picture)
 
 
-def _change(before: str, after: str) -> str:
-    return before if before == after else f"{before} -> {after}"
-
-
 def summary(found: PlanFigures) -> str:
     """One line."""
-    changed = [tp for tp, replicas in found.plan.items() if tuple(replicas) != found.present[tp]]
-    what = f"{counted(len(changed), 'partition')} to change"
+    what = f"{counted(len(found.plan) - len(found.done), 'partition')} to change"
+    if found.under_way:
+        what += f" ({len(found.under_way)} under way already)"
     return f"{what}, {counted(found.replicas_to_move, 'replica')} to copy: {sized(found.bytes_to_move)}"
 
 
@@ -192,7 +201,16 @@ def refuse_unknown(picture: ClusterPicture, plan: Targets, where: str) -> None:
                 raise click.UsageError(f"{where} ({tp}): there is no broker {broker_id} that runs; those are {known}")
 
 
-def named(partitions: Iterable[TopicPartition], most: int = 5) -> str:
+def named(partitions: Iterable[object], most: int = 5) -> str:
     """`t-0, t-1 and 3 more`."""
-    listed = [str(tp) for tp in partitions]
+    listed = [str(each) for each in partitions]
     return ", ".join(listed[:most]) + (f" and {len(listed) - most} more" if len(listed) > most else "")
+
+
+def tell_failures(messages: Iterable[str], most: int = 10) -> None:
+    """A line each; a broker that is away may have thousands of partitions."""
+    told = list(messages)
+    for text in told[:most]:
+        click.echo(f"strandline: {printable(text)}", err=True)
+    if len(told) > most:
+        click.echo(f"strandline: and {len(told) - most} more like these; --output json has all", err=True)

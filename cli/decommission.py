@@ -24,7 +24,7 @@ from strandline.cli.cluster_picture import (
 )
 from strandline.cli.options import admin_of, bootstrap_option, output_option, settings_option, show_json
 from strandline.cli.reassign_execution import Progress, watch_plan
-from strandline.cli.reassign_throttle import remove_throttle, set_throttle, tell_removed, throttle_of
+from strandline.cli.reassign_throttle import removed_if_idle, tell_removed, throttled
 from strandline.cli.session import session_of
 from strandline.cli.wording import counted, printable
 from strandline.protocol.types import TopicPartition
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_MS = 60_000
 STUCK_AFTER_S = 60.0
+MOST_REASONS = 3
 MOST_ROUNDS = 10
 """New topics may choose the broker meanwhile. Who creates them that fast has to stop first."""
 
@@ -72,16 +73,16 @@ def decommission(
         if dry_run:
             if as_json:
                 show_json("broker-decommission", **told, done=not _kept(picture, broker_id), kept=[], message="")
-            elif not _kept(picture, broker_id):
-                click.echo(_done_text(picture, broker_id))
+            else:
+                _tell_dry(picture, broker_id, first.plan)
             return 0
         emptying = _Emptying(ctx, admin, broker_id, throttle, is_quiet=as_json)
         keeps = emptying.run()
         picture = look(admin)
-        if throttle is not None and not picture.ongoing:
-            removed = remove_throttle(admin, picture.racks, emptying.topics)
-            if not as_json:
-                tell_removed(removed)
+        # Of all topics: some may have been done when this command was ended and run again.
+        removed = removed_if_idle(admin, picture, {tp.topic for tp in picture.partitions})
+        if not as_json:
+            tell_removed(removed, None if throttle is None else _again(broker_id))
     kept = _kept(picture, broker_id)
     text = _done_text(picture, broker_id) if not kept else _kept_text(broker_id, kept, keeps)
     if as_json:
@@ -90,6 +91,14 @@ def decommission(
     else:
         click.echo(f"strandline: {printable(text)}" if kept else text, err=bool(kept))
     return 1 if kept else 0
+
+
+def _tell_dry(picture: ClusterPicture, broker_id: int, plan: Targets) -> None:
+    kept = _kept(picture, broker_id)
+    if under_way := [tp for tp in kept if tp not in plan]:
+        click.echo(f"Under way already: {named(under_way)}.")
+    if not kept:
+        click.echo(_done_text(picture, broker_id))
 
 
 def _plan(picture: ClusterPicture, broker_id: int) -> dict[TopicPartition, tuple[int, ...]]:
@@ -131,8 +140,6 @@ class _Emptying:
         self._is_quiet = is_quiet
         self._session = session_of(ctx)
         self._stuck_since: float | None = None
-        self.topics: set[str] = set()
-        """Of which something was moved."""
 
     def run(self) -> list[str]:
         """Why something is left, if it is."""
@@ -140,27 +147,27 @@ class _Emptying:
             picture = look(self._admin)
             if not (left := _kept(picture, self._broker_id)):
                 return []
-            self.topics.update(tp.topic for tp in left)
             plan = _plan(picture, self._broker_id)
+            if not self._is_quiet and (under_way := [tp for tp in left if tp not in plan]):
+                click.echo(f"Under way already: {named(under_way)}.")
             errors = self._begin(picture, plan)
             targets = {tp: plan.get(tp, picture.target(tp)) for tp in left if tp not in errors}
             if targets:
-                again = f"strandline broker-decommission {self._broker_id}"
+                again = _again(self._broker_id)
                 all_bytes = figures(picture, targets).bytes_to_move
                 ended = watch_plan(self._ctx, self._admin, targets, all_bytes, again, self._is_stuck)
                 if ended.left:
                     return ended.waits
             if errors:
-                return [str(error) for error in errors.values()]
+                return [str(error) for error in list(errors.values())[:MOST_REASONS]]
         return ["topics that choose it are created as fast as they are moved"]
 
     def _begin(self, picture: ClusterPicture, plan: Targets) -> dict[TopicPartition, Exception]:
         """What the controller refuses."""
         if not plan:
             return {}
-        if self._throttle is not None:
-            set_throttle(self._admin, picture, throttle_of(picture, plan), self._throttle)
-        results = self._admin.alter_partition_reassignments(plan)
+        with throttled(self._admin, picture, plan, self._throttle, _again(self._broker_id)):
+            results = self._admin.alter_partition_reassignments(plan)
         errors: dict[TopicPartition, Exception] = {tp: error for tp, error in results.items() if error is not None}
         if not self._is_quiet and len(errors) < len(plan):
             click.echo(f"Began to move {named(tp for tp in plan if tp not in errors)}.")
@@ -174,6 +181,10 @@ class _Emptying:
         now = self._session.monotonic()
         self._stuck_since = now if self._stuck_since is None else self._stuck_since
         return now - self._stuck_since >= STUCK_AFTER_S
+
+
+def _again(broker_id: int) -> str:
+    return f"strandline broker-decommission {broker_id}"
 
 
 def _done_text(picture: ClusterPicture, broker_id: int) -> str:

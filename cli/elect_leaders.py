@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.cluster_picture import named
+from strandline.cli.cluster_picture import named, tell_failures
 from strandline.cli.json_files import read_partitions
 from strandline.cli.options import (
     admin_of,
@@ -29,7 +29,7 @@ from strandline.cli.options import (
     topic_and_partition,
 )
 from strandline.cli.tables import show_table
-from strandline.cli.wording import counted, printable
+from strandline.cli.wording import counted
 
 if TYPE_CHECKING:
     from strandline.client.metadata import TopicView
@@ -162,8 +162,7 @@ def _show(rows: list[dict[str, Any]], unclean: bool) -> None:
             for row in elected
         ]
         show_table(("topic", "partition", "led by", "now"), cells, ("partition", "led by", "now"))
-    for row in failed:
-        click.echo(f"strandline: {printable(row['message'])}", err=True)
+    tell_failures(row["message"] for row in failed)
     rest = "is led" if unclean else "is led by its preferred replica"
     if not elected and not failed:
         click.echo(f"Nothing to do: every partition {rest}.")

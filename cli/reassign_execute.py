@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from strandline.cli.cluster_picture import (
     ClusterPicture,
+    PlanFigures,
     Targets,
     figures,
     figures_json,
@@ -17,14 +18,16 @@ from strandline.cli.cluster_picture import (
     named,
     refuse_unknown,
     show_figures,
+    tell_failures,
 )
 from strandline.cli.json_files import one_path, plan_argument, read_assignment, write_assignment
 from strandline.cli.options import admin_of, bootstrap_option, output_option, settings_option, show_json
 from strandline.cli.reassign_execution import watch_plan
-from strandline.cli.reassign_throttle import removed_if_idle, set_throttle, tell_removed, throttle_of
-from strandline.cli.wording import counted, printable, sized
+from strandline.cli.reassign_throttle import removed_if_idle, tell_removed, throttled
+from strandline.cli.wording import counted, sized
 
 if TYPE_CHECKING:
+    from strandline import Admin
     from strandline.protocol.types import TopicPartition
 
 TIMEOUT_MS = 60_000
@@ -46,7 +49,7 @@ MOST_ROLL_BACKS = 1000
 @click.option(
     "--rollback-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Where to write what is there now.  [default: beside FILE, a new name each time]",
+    help="Where to write what is there now.  [default: beside FILE, with a new name]",
 )
 @output_option
 @settings_option
@@ -80,32 +83,62 @@ def execute(
             show_figures(picture, found)
         if dry_run:
             if output == "json":
-                show_json("reassign.execute", **told, errors=[], done=False)
+                _show_outcome(told, _Began(), [], done=False)
             return 0
         _refuse_overlap(picture, plan, additional)
-        roll_back = rollback_file or _free_name(path)
-        write_assignment(roll_back, found.present)
-        if throttle is not None:
-            set_throttle(admin, picture, throttle_of(picture, plan), throttle)
-        errors = {tp: error for tp, error in admin.alter_partition_reassignments(plan).items() if error is not None}
-        began = [tp for tp in plan if tp not in errors]
-        if output != "json":
-            _tell_begun(path, roll_back, began, errors, throttle, wait)
-        done = False
-        if wait and began:
-            watch_plan(
-                ctx, admin, {tp: plan[tp] for tp in began}, found.bytes_to_move, f"strandline reassign verify {path}"
-            )
-            done = not errors
-            removed = removed_if_idle(admin, picture, plan, keep=throttle is None)
+        began, done, removed = _Began(), False, None
+        if len(found.done) < len(plan):
+            began = _begin(admin, picture, found, path, rollback_file, throttle)
             if output != "json":
-                click.echo(f"Done: {_lie(len(began))} as planned.")
+                _tell_begun(path, found, began, throttle, wait)
+        moving = {tp: replicas for tp, replicas in plan.items() if tp not in began.errors}
+        if moving and (wait or len(found.done) == len(plan)):
+            watch_plan(ctx, admin, moving, found.bytes_to_move, _verify(path))
+            done = not began.errors
+            if output != "json":
+                click.echo(f"Done: {_lie(len(moving))} as planned.")
                 click.echo("Preferred replicas lead before long, or at once: strandline elect-leaders --all")
-                tell_removed(removed)
+        if done or not moving:
+            removed = removed_if_idle(admin, picture, {tp.topic for tp in plan})
+            if output != "json":
+                tell_removed(removed, None if throttle is None else _verify(path))
     if output == "json":
-        rows = [{"topic": tp.topic, "partition": tp.partition, "message": str(e)} for tp, e in errors.items()]
-        show_json("reassign.execute", **told, rollback_file=str(roll_back), errors=rows, done=done)
-    return 1 if errors else 0
+        _show_outcome(told, began, removed or [], done=done)
+    return 1 if began.errors else 0
+
+
+class _Began(NamedTuple):
+    """`roll_back`: the file with what was there. `errors`: what the controller refused."""
+
+    roll_back: Path | None = None
+    errors: Mapping[TopicPartition, Exception] = {}
+
+
+def _begin(
+    admin: Admin,
+    picture: ClusterPicture,
+    found: PlanFigures,
+    path: Path,
+    rollback_file: Path | None,
+    throttle: int | None,
+) -> _Began:
+    """The way back is written first, then the throttle is set."""
+    roll_back = _roll_back_path(path, rollback_file, picture, found)
+    if not roll_back.exists():
+        write_assignment(roll_back, found.present)
+    with throttled(admin, picture, found.plan, throttle, _verify(path)):
+        results = admin.alter_partition_reassignments(found.plan)
+    return _Began(roll_back, {tp: error for tp, error in results.items() if error is not None})
+
+
+def _show_outcome(told: Mapping[str, Any], began: _Began, removed: list[str], *, done: bool) -> None:
+    rows = [{"topic": tp.topic, "partition": tp.partition, "message": str(e)} for tp, e in began.errors.items()]
+    file = None if began.roll_back is None else str(began.roll_back)
+    show_json("reassign.execute", **told, rollback_file=file, errors=rows, done=done, throttles_removed=removed)
+
+
+def _verify(path: Path) -> str:
+    return f"strandline reassign verify {path}"
 
 
 def _lie(count: int) -> str:
@@ -125,29 +158,44 @@ def _refuse_overlap(picture: ClusterPicture, plan: Targets, additional: bool) ->
         )
 
 
-def _free_name(path: Path) -> Path:
-    """Beside the plan, and new: the first roll-back is the one that leads to the beginning."""
+def _roll_back_path(path: Path, given: Path | None, picture: ClusterPicture, found: PlanFigures) -> Path:
+    """A file that leads back from here already, of a run before, or else a new one: none is ever written over, since
+    the first one leads to the beginning. UsageError where the one that was asked for is something else."""
+    if given is not None:
+        if given.exists() and not _leads_back(given, picture, found):
+            raise click.UsageError(f"--rollback-file {given} is there already, and has something else; name a new one")
+        return given
     for number in range(1, MOST_ROLL_BACKS):
         suffix = ".rollback.json" if number == 1 else f".rollback-{number}.json"
-        found = path.with_name(f"{path.name.removesuffix('.json')}{suffix}")
-        if not found.exists():
-            return found
+        roll_back = path.with_name(f"{path.name.removesuffix('.json')}{suffix}")
+        if not roll_back.exists() or _leads_back(roll_back, picture, found):
+            return roll_back
     raise click.UsageError(f"there are {MOST_ROLL_BACKS} roll-back files beside {path}; give --rollback-file FILE")
 
 
-def _tell_begun(
-    path: Path,
-    roll_back: Path,
-    began: list[TopicPartition],
-    errors: Mapping[TopicPartition, Exception],
-    throttle: int | None,
-    wait: bool,
-) -> None:
-    click.echo(f"Wrote what is there now to {roll_back}; to go back: strandline reassign execute {roll_back}")
-    for error in errors.values():
-        click.echo(f"strandline: {printable(str(error))}", err=True)
-    if began:
-        click.echo(f"Began to move {named(began)}" + (f", at {sized(throttle)}/s" if throttle else "") + ".")
-    if began and not wait:
+def _leads_back(file: Path, picture: ClusterPicture, found: PlanFigures) -> bool:
+    """Of the plan's partitions, those that are not done yet go back to where they were. Of one that is under way only
+    the brokers are known that had it, not their order."""
+    try:
+        there = read_assignment(file)
+    except click.UsageError:
+        return False
+    return there.keys() == found.plan.keys() and all(
+        there[tp] == before or (tp in picture.ongoing and set(there[tp]) == set(before))
+        for tp, before in found.present.items()
+        if tp not in found.done
+    )
+
+
+def _tell_begun(path: Path, found: PlanFigures, began: _Began, throttle: int | None, wait: bool) -> None:
+    click.echo(f"What was there is in {began.roll_back}; to go back: strandline reassign execute {began.roll_back}")
+    tell_failures(map(str, began.errors.values()))
+    at = f", at {sized(throttle)}/s" if throttle else ""
+    taken = [tp for tp in found.plan if tp not in began.errors and tp not in found.done]
+    if new := [tp for tp in taken if tp not in found.under_way]:
+        click.echo(f"Began to move {named(new)}{at}.")
+    if old := [tp for tp in taken if tp in found.under_way]:
+        click.echo(f"Under way already: {named(old)}{'' if new else at}.")
+    if taken and not wait:
         then = ", and remove the throttle then" if throttle else ""
-        click.echo(f"To see how far it is{then}: strandline reassign verify {path}")
+        click.echo(f"To see how far it is{then}: {_verify(path)}")

@@ -9,12 +9,13 @@ those that are to be filled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from strandline.cli.cluster_picture import ClusterPicture, Targets
+from strandline.cli.cluster_picture import ClusterPicture, Targets, named
 from strandline.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+MOST_NAMED = 10
 RATES = (LEADER_RATE, FOLLOWER_RATE)
 REPLICAS = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
 
@@ -75,15 +77,35 @@ def set_throttle(admin: Admin, picture: ClusterPicture, throttle: Throttle, byte
             admin.alter_configs(ConfigResource.BROKER, str(broker_id), dict.fromkeys(RATES, str(bytes_per_s)))
 
 
+@contextmanager
+def throttled(
+    admin: Admin, picture: ClusterPicture, plan: Targets, bytes_per_s: int | None, again: str
+) -> Iterator[None]:
+    """Sets it, where a rate is given, for what is begun inside; where that fails, who looks hears that it stays."""
+    try:
+        if bytes_per_s is not None:
+            set_throttle(admin, picture, throttle_of(picture, plan), bytes_per_s)
+        yield
+    except (Exception, KeyboardInterrupt):
+        if bytes_per_s is not None:
+            click.echo(f"strandline: the throttle may be set already; to remove it: {again}", err=True)
+        raise
+
+
 def remove_throttle(admin: Admin, brokers: Iterable[int], topics: Iterable[str]) -> list[str]:
-    """What was set, of these topics and of all brokers that run: their names. A ClientError."""
+    """What was set, of these topics and of all brokers that run: their names. `*` stays: no reassignment sets it. A
+    ClientError."""
     from strandline.protocol.messages import ConfigResource, ConfigSource
 
     removed = []
     for name, entries in admin.describe_topic_configs(sorted(set(topics)), REPLICAS).items():
         if isinstance(entries, Exception):
             continue  # the topic is gone, and so are its keys
-        found = [each.name for each in entries if each.config_source == ConfigSource.TOPIC and each.name in REPLICAS]
+        found = [
+            each.name
+            for each in entries
+            if each.config_source == ConfigSource.TOPIC and each.name in REPLICAS and each.value != "*"
+        ]
         if found:
             admin.alter_configs(ConfigResource.TOPIC, name, dict.fromkeys(found))
             removed.append(f"topic {name}")
@@ -107,13 +129,17 @@ def throttle_kept_option(function: F) -> F:
     return click.option("--preserve-throttles", is_flag=True, help="Leave the throttle as it is.")(function)
 
 
-def removed_if_idle(admin: Admin, picture: ClusterPicture, plan: Targets, *, keep: bool) -> list[str]:
-    """What was throttled and is not any more. While anything is under way it stays: it may be for that."""
-    if keep or admin.list_partition_reassignments():
-        return []
-    return remove_throttle(admin, picture.racks, (tp.topic for tp in plan))
+def removed_if_idle(admin: Admin, picture: ClusterPicture, topics: Iterable[str]) -> list[str] | None:
+    """What was throttled and is not any more. While anything is under way it stays, and None tells so: it may be for
+    that."""
+    if admin.list_partition_reassignments():
+        return None
+    return remove_throttle(admin, picture.racks, topics)
 
 
-def tell_removed(removed: list[str]) -> None:
+def tell_removed(removed: list[str] | None, again: str | None = None) -> None:
+    """`again`: what removes it later, where one was set."""
     if removed:
-        click.echo(f"Removed the throttle of {', '.join(removed)}.")
+        click.echo(f"Removed the throttle of {named(removed, MOST_NAMED)}.")
+    if removed is None and again is not None:
+        click.echo(f"The throttle stays, since other partitions are under way; when they are done: {again}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from strandline.cli.cluster_picture import ClusterPicture, Targets, look, named
+from strandline.cli.cluster_picture import ClusterPicture, look, named, tell_failures
 from strandline.cli.json_files import Assignment, one_path, plan_argument, read_assignment
 from strandline.cli.options import admin_of, bootstrap_option, output_option, settings_option, show_json
 from strandline.cli.reassign_execution import Progress, progress
@@ -49,9 +49,10 @@ def verify(
         picture = look(admin)
         now = progress(admin, None)
         rows = _rows(picture, plan, now)
-        removed = [] if plan is None else removed_if_idle(admin, picture, plan, keep=preserve_throttles)
+        topics = {tp.topic for tp in plan or {}}
+        removed = removed_if_idle(admin, picture, topics) if topics and not preserve_throttles else []
     if output == "json":
-        show_json("reassign.verify", partitions=rows, waits=now.waits, throttles_removed=removed)
+        show_json("reassign.verify", partitions=rows, waits=now.waits, throttles_removed=removed or [])
     else:
         _show_rows(rows)
         for text in now.waits:
@@ -142,8 +143,8 @@ def cancel(
         wanted = [tp for tp in picture.ongoing if plan is None or tp in plan]
         results = admin.alter_partition_reassignments(dict.fromkeys(wanted))
         errors = {tp: error for tp, error in results.items() if error is not None and not _is_done(error)}
-        topics: Targets = plan if plan is not None else dict.fromkeys(wanted, ())
-        removed = removed_if_idle(admin, picture, topics, keep=preserve_throttles)
+        topics = {tp.topic for tp in (picture.partitions if plan is None else plan)}
+        removed = [] if preserve_throttles else removed_if_idle(admin, picture, topics)
     if output == "json":
         rows = [
             {
@@ -154,10 +155,9 @@ def cancel(
             }
             for tp in wanted
         ]
-        show_json("reassign.cancel", partitions=rows, throttles_removed=removed)
+        show_json("reassign.cancel", partitions=rows, throttles_removed=removed or [])
         return 1 if errors else 0
-    for error in errors.values():
-        click.echo(f"strandline: {printable(str(error))}", err=True)
+    tell_failures(map(str, errors.values()))
     ended = [tp for tp in wanted if tp not in errors]
     if ended:
         stay = "it stays where it was" if len(ended) == 1 else "they stay where they were"

@@ -330,8 +330,3 @@ def loads(assignments: Iterable[tuple[Sequence[int], int]]) -> dict[int, BrokerL
                 before.replicas + 1, before.leaders + (place == 0), before.size_bytes + size_bytes
             )
     return {broker_id: found[broker_id] for broker_id in sorted(found)}
-
-
-def bytes_to_move(held: Held, target: Sequence[int]) -> int:
-    """To fill the replicas that are new."""
-    return held.size_bytes * len(set(target) - set(held.replicas))

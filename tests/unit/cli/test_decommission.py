@@ -161,6 +161,26 @@ def test_its_throttle_is_removed_at_the_end(full: Any) -> None:
     assert len(full.cluster.moves.configs) == 5 and not any(full.cluster.moves.configs.values())
 
 
+def test_a_throttle_is_removed_by_whoever_ends_it(full: Any) -> None:
+    """A run before set it, and some of its topics are done."""
+    admin = FakeAdmin(full.cluster)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    full.cluster.add_topic("u", {0: view(3, 1)})
+    full.cluster.moves.looks = None
+    full.cluster.moves.on_look = [lambda: None] * 4 + [interrupt]
+    assert full("broker-decommission", "3", "--throttle", "5000").code == 130
+    admin.finish(TopicPartition("u", 0))
+    dry = full("broker-decommission", "3", "--dry-run")
+    assert dry.out == "Under way already: t-0, t-2.\n"
+    full.cluster.moves.looks = 3
+    ran = full("broker-decommission", "3")
+    assert ran.code == 0 and "Under way already: t-0, t-2." in ran.out and "Removed the throttle" in ran.out
+    assert not any(full.cluster.moves.configs.values())
+
+
 @pytest.mark.parametrize("arguments", [(), ("x",), ("-1",), ("3", "--throttle", "0")])
 def test_a_broker_is_wanted(full: Any, arguments: tuple[str, ...]) -> None:
     assert full("broker-decommission", *arguments).code == 2

@@ -73,6 +73,13 @@ def test_what_cannot_be_elected_is_a_failure_and_what_need_not_is_none(uneven: A
     assert ran.code == 0 and "Nothing to do: every partition is led by its preferred replica." in ran.out
 
 
+def test_of_many_failures_the_first_are_shown(uneven: Any) -> None:
+    away = error_for(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "electing a leader", detail="broker 2 is away")
+    uneven.cluster.moves.election = {TopicPartition("t", number): away for number in range(300)}
+    ran = uneven("elect-leaders", "--all")
+    assert ran.code == 1 and ran.err.count("broker 2 is away") == 10 and "and 290 more like these" in ran.err
+
+
 def test_a_loss_is_accepted_only_when_asked_for(uneven: Any) -> None:
     uneven.cluster.moves.election = {U0: 1}
     ran = uneven("elect-leaders", "u", "--unclean")

@@ -15,6 +15,8 @@ from strandline.client.reassignments import OngoingReassignment
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import ConfigResource
 from strandline.protocol.types import TopicPartition
+from unit.cli.conftest import FakeAdmin
+from unit.cli.fake_moves import FakeMovingAdmin
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 GIB = 2**30
@@ -133,6 +135,8 @@ def test_a_dry_run_shows_the_cost_and_asks_for_nothing(moving: Any, plan: Path) 
     assert moving.cluster.moves.asked == [] and len(list(plan.parent.iterdir())) == 1
     shown = json.loads(moving("reassign", "execute", str(plan), "--dry-run", "--output", "json").out)
     assert (shown["dry_run"], shown["bytes_to_move"], shown["done"]) == (True, 4 * GIB, False)
+    done = json.loads(moving("reassign", "execute", str(plan), "--wait", "--output", "json").out)
+    assert done["done"] and done.keys() == shown.keys(), "one shape"
 
 
 def test_execution_writes_the_way_back_first_and_gives_the_plan_to_the_controller(moving: Any, plan: Path) -> None:
@@ -141,9 +145,37 @@ def test_execution_writes_the_way_back_first_and_gives_the_plan_to_the_controlle
     assert moving.cluster.moves.asked == [{T0: (3, 2), U0: (1, 3)}]
     assert read_assignment(plan.with_name("plan.rollback.json")) == {T0: (1, 2), U0: (1, 2)}
     assert f"strandline reassign verify {plan}" in ran.out
-    assert moving("reassign", "execute", str(plan)).code == 0, "again, while it is under way"
-    again = plan.with_name("plan.rollback-2.json")
-    assert {tp: set(replicas) for tp, replicas in read_assignment(again).items()} == {T0: {1, 2}, U0: {1, 2}}
+
+
+def test_running_it_again_says_what_is_under_way_and_keeps_the_first_way_back(moving: Any, plan: Path) -> None:
+    moving.cluster.moves.looks = None
+    assert "Began to move t-0, u-0." in moving("reassign", "execute", str(plan)).out
+    FakeAdmin(moving.cluster).finish(U0)
+    ran = moving("reassign", "execute", str(plan))
+    assert ran.code == 0 and "Under way already: t-0." in ran.out and "Began" not in ran.out
+    assert "1 partition to change (1 under way already), 1 replica to copy: 1.5 GiB" in ran.out, "the other half"
+    FakeAdmin(moving.cluster).finish()
+    ran = moving("reassign", "execute", str(plan))
+    assert ran.code == 0 and "Done: 2 partitions lie as planned." in ran.out and "Began" not in ran.out
+    assert len(moving.cluster.moves.asked) == 2, "there was nothing left to ask for"
+    assert [path.name for path in plan.parent.glob("*.rollback*")] == ["plan.rollback.json"]
+    assert read_assignment(plan.with_name("plan.rollback.json")) == {T0: (1, 2), U0: (1, 2)}
+
+
+def test_another_plan_of_that_name_has_a_way_back_of_its_own(moving: Any, plan: Path) -> None:
+    moving("reassign", "execute", str(plan), "--wait")
+    write_assignment(plan, {T0: (1, 2), U0: (1, 2)})
+    ran = moving("reassign", "execute", str(plan))
+    assert "strandline reassign execute " + str(plan.with_name("plan.rollback-2.json")) in ran.out
+    assert read_assignment(plan.with_name("plan.rollback-2.json")) == {T0: (3, 2), U0: (1, 3)}
+
+
+def test_no_way_back_is_written_over(moving: Any, plan: Path) -> None:
+    back = plan.with_name("back.json")
+    back.write_text("mine")
+    ran = moving("reassign", "execute", str(plan), "--rollback-file", str(back))
+    assert ran.code == 2 and "back.json is there already" in ran.err
+    assert back.read_text() == "mine" and moving.cluster.moves.asked == []
 
 
 def test_what_the_controller_refuses_is_told_and_the_rest_goes_on(moving: Any, plan: Path) -> None:
@@ -267,6 +299,39 @@ def test_what_is_under_way_in_the_same_topic_stays_throttled(moving: Any, plan: 
     moving("reassign", "execute", str(plan), "--throttle", "5000")
     followers = moving.cluster.moves.configs[ConfigResource.TOPIC, "t"]["follower.replication.throttled.replicas"]
     assert followers == "0:3,1:3"
+
+
+def test_waiting_removes_the_throttle_of_a_run_before(moving: Any, plan: Path) -> None:
+    moving("reassign", "execute", str(plan), "--throttle", "5000")
+    topic = moving.cluster.moves.configs[ConfigResource.TOPIC, "u"]
+    topic["leader.replication.throttled.replicas"] = "*"
+    ran = moving("reassign", "execute", str(plan), "--wait")
+    assert ran.code == 0 and "Removed the throttle of topic t, topic u, broker 1" in ran.out
+    assert topic == {"leader.replication.throttled.replicas": "*"}, "which no reassignment sets"
+
+
+def test_a_throttle_that_stays_is_told(moving: Any, plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise NoBrokerReachable("no broker answers")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeMovingAdmin, "alter_partition_reassignments", fail)
+        ran = moving("reassign", "execute", str(plan), "--throttle", "5000")
+    assert ran.code == 1 and f"set already; to remove it: strandline reassign verify {plan}" in ran.err
+    moving.cluster.moves.looks = None
+    write_assignment(plan, {T1: (3, 1)})
+    moving("reassign", "execute", str(plan))
+    write_assignment(plan, {U0: (1, 3)})
+    moving.cluster.moves.on_look = [lambda: None] * 2 + [lambda: FakeAdmin(moving.cluster).finish(U0)]
+    ran = moving("reassign", "execute", str(plan), "--throttle", "5000", "--wait")
+    assert ran.code == 0 and "The throttle stays, since other partitions are under way" in ran.out
+
+
+def test_what_is_refused_as_a_whole_leaves_no_throttle(moving: Any, plan: Path) -> None:
+    refusal = error_for(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "reassigning", detail="why")
+    moving.cluster.moves.refused = {T0: refusal, U0: refusal}
+    assert moving("reassign", "execute", str(plan), "--throttle", "5000").code == 1
+    assert not any(moving.cluster.moves.configs.values())
 
 
 def test_waiting_removes_its_own_throttle(moving: Any, plan: Path) -> None:
