@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from strandline.cli.options import LOOK_TIMEOUT_MS
 from strandline.cli.tables import show_table
 from strandline.cli.wording import counted, printable, sized
 from strandline.protocol.types import TopicPartition
@@ -62,7 +63,7 @@ def look(admin: Admin) -> ClusterPicture:
     from strandline.client.errors import ClientError
     from strandline.client.log_dirs import log_sizes
 
-    cluster = admin.describe_cluster()
+    cluster = admin.describe_cluster(timeout_ms=LOOK_TIMEOUT_MS)  # who has a wrong address hears it soon
     # Before and after: what begins or ends meanwhile has all of its replicas, old and new, in the topics' description.
     before = admin.list_partition_reassignments()
     topics = admin.describe_topics()

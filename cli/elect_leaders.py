@@ -20,6 +20,7 @@ import click
 from strandline.cli.cluster_picture import named, tell_failures
 from strandline.cli.json_files import read_partitions
 from strandline.cli.options import (
+    LOOK_TIMEOUT_MS,
     admin_of,
     bootstrap_option,
     legal_topic,
@@ -91,7 +92,7 @@ def elect_leaders(
     asked += [(legal_topic(name), partition) for name in topics]
     chosen = None if path_to_json_file is None else read_partitions(path_to_json_file)
     with admin_of(ctx, bootstrap, settings, TIMEOUT_MS) as admin:
-        before = admin.describe_topics()
+        before = admin.describe_topics(timeout_ms=LOOK_TIMEOUT_MS)  # who has a wrong address hears it soon
         if not everything and chosen is None:
             chosen = _partitions(asked, before)
         if unclean:

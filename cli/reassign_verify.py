@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from strandline.cli.cluster_picture import ClusterPicture, look, named, tell_failures
 from strandline.cli.json_files import Assignment, one_path, plan_argument, read_assignment
 from strandline.cli.options import admin_of, bootstrap_option, output_option, settings_option, show_json
-from strandline.cli.reassign_execution import Progress, progress
+from strandline.cli.reassign_execution import SETTLING_LOOKS, SETTLING_S, Progress, progress
 from strandline.cli.reassign_throttle import removed_if_idle, tell_removed, throttle_kept_option
+from strandline.cli.session import session_of
 from strandline.cli.tables import show_table
 from strandline.cli.wording import counted, printable, sized
 
+if TYPE_CHECKING:
+    from strandline import Admin
+    from strandline.protocol.types import TopicPartition
+
 TIMEOUT_MS = 60_000
+LATE = "cancelled, and not done with before somebody leads it; to look again: strandline reassign verify"
 
 DONE, UNDER_WAY, ELSEWHERE, GONE = "done", "under way", "elsewhere", "gone"
 """What is said of a partition of a plan. ELSEWHERE: nothing is under way, and it does not lie as the plan says."""
@@ -143,6 +149,7 @@ def cancel(
         wanted = [tp for tp in picture.ongoing if plan is None or tp in plan]
         results = admin.alter_partition_reassignments(dict.fromkeys(wanted))
         errors = {tp: error for tp, error in results.items() if error is not None and not _is_done(error)}
+        late = _still_under_way(ctx, admin, [tp for tp in wanted if results[tp] is None])
         topics = {tp.topic for tp in (picture.partitions if plan is None else plan)}
         removed = [] if preserve_throttles else removed_if_idle(admin, picture, topics)
     if output == "json":
@@ -151,21 +158,37 @@ def cancel(
                 "topic": tp.topic,
                 "partition": tp.partition,
                 "replicas": list(picture.original(tp)),
-                "message": str(errors.get(tp, "")),
+                "message": str(errors.get(tp, LATE if tp in late else "")),
             }
             for tp in wanted
         ]
         show_json("reassign.cancel", partitions=rows, throttles_removed=removed or [])
-        return 1 if errors else 0
+        return 1 if errors or late else 0
     tell_failures(map(str, errors.values()))
-    ended = [tp for tp in wanted if tp not in errors]
+    if late:
+        click.echo(f"strandline: {named(late)}: {LATE}", err=True)
+    ended = [tp for tp in wanted if tp not in errors and tp not in late]
     if ended:
         stay = "it stays where it was" if len(ended) == 1 else "they stay where they were"
         click.echo(f"Cancelled the move of {named(ended)}: {stay}.")
-    elif not errors:
+    elif not wanted:
         click.echo("Nothing of it is under way.")
     tell_removed(removed)
-    return 1 if errors else 0
+    return 1 if errors or late else 0
+
+
+def _still_under_way(ctx: click.Context, admin: Admin, partitions: list[TopicPartition]) -> list[TopicPartition]:
+    """The controller answers before old and new replicas are apart again, and takes a moment for that; a partition that
+    nobody leads waits for a leader."""
+    left = list(partitions)
+    for _ in range(SETTLING_LOOKS):
+        if not left:
+            break
+        ongoing = admin.list_partition_reassignments(left)
+        left = [tp for tp in left if tp in ongoing]
+        if left:
+            session_of(ctx).sleep(SETTLING_S)
+    return left
 
 
 def _is_done(error: Exception) -> bool:

@@ -45,6 +45,8 @@ def copies(
         view = views.get(tp)
         whole = copy_bytes(tp, view, sizes)
         for broker_id in moving.adding:
+            if broker_id in moving.removing:
+                continue  # it was cancelled
             in_sync = view is not None and broker_id in view.in_sync_replicas
             there = whole if in_sync else min(whole, sizes.get(broker_id, {}).get(tp, 0))
             found.append(CopyProgress(tp, broker_id, there, whole, in_sync))

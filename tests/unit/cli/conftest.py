@@ -342,7 +342,7 @@ class FakeAdmin(FakeClient, FakeMovingAdmin):
     def delete_groups(self, names: Sequence[str]) -> dict[str, ClientError | None]:
         return {name: None if self.cluster.groups.pop(name, None) else unknown_group(name) for name in names}
 
-    def describe_cluster(self) -> ClusterView:
+    def describe_cluster(self, *, timeout_ms: float | None = None) -> ClusterView:
         if not self.cluster.is_reachable:
             raise NoBrokerReachable("no broker answers")
         return self.cluster.moves.view()
@@ -350,7 +350,9 @@ class FakeAdmin(FakeClient, FakeMovingAdmin):
     def list_topics(self) -> list[str]:
         return list(self.cluster.topics)
 
-    def describe_topics(self, names: list[str] | None = None) -> dict[str, TopicView]:
+    def describe_topics(
+        self, names: list[str] | None = None, *, timeout_ms: float | None = None
+    ) -> dict[str, TopicView]:
         for name in names or ():
             if name not in self.cluster.topics:
                 raise unknown(name)

@@ -380,6 +380,26 @@ def test_cancel_leads_back_and_leaves_what_is_done(moving: Any, plan: Path) -> N
     assert ran.code == 0 and "Nothing of it is under way." in ran.out
 
 
+def test_a_cancelled_partition_that_waits_for_a_leader_is_told(
+    moving: Any, plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keep(self: Any, targets: Any) -> dict[TopicPartition, None]:
+        for tp in targets:
+            moving.cluster.moves.ongoing[tp] = OngoingReassignment((1, 2, 3), (3,), (3,))
+        moving.cluster.moves.on_look = [lambda: None] * 4 + [lambda: moving.cluster.moves.ongoing.pop(U0)]
+        return dict.fromkeys(targets)
+
+    moving.cluster.moves.looks = None
+    moving("reassign", "execute", str(plan), "--throttle", "5000")
+    monkeypatch.setattr(FakeMovingAdmin, "alter_partition_reassignments", keep)
+    ran = moving("reassign", "cancel", str(plan))
+    assert ran.code == 1 and "t-0: cancelled, and not done with before somebody leads it" in ran.err
+    assert "Cancelled the move of u-0: it stays where it was." in ran.out and "Removed" not in ran.out
+    assert "broker 3:" not in moving("reassign", "verify").out, "nothing is copied any more"
+    moving.cluster.moves.ongoing.clear()
+    assert "Removed the throttle of topic t, topic u" in moving("reassign", "cancel", "--all").out
+
+
 def test_cancel_tells_what_failed(moving: Any, plan: Path) -> None:
     moving.cluster.moves.looks = None
     moving("reassign", "execute", str(plan))
