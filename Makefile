@@ -52,7 +52,8 @@ test: setup ## run every test, in as many processes as there are cores
 
 soak: setup ## property tests, crash points, orders of blows, the cluster under load for long (MINUTES=20)
 	STRANDLINE_SOAK_MINUTES=$(or $(MINUTES),20) $(PYTHON) -m pytest -o faulthandler_timeout=0 \
-		tests/soak tests/unit/storage/crash tests/unit/storage/segments/test_damage_indexes.py
+		tests/soak tests/unit/storage/crash tests/unit/storage/segments/test_damage_indexes.py \
+		tests/scenarios/test_stopped_controllers.py
 	STRANDLINE_BLOWS=$(BLOWS) STRANDLINE_SEEDS=$(SEEDS) $(PYTHON) -m pytest -s -o faulthandler_timeout=0 \
 		tests/scenarios/test_orders_of_blows.py tests/scenarios/test_random_trials.py
 	$(PYTHON) tests/soak/cluster_soak.py --minutes $(or $(MINUTES),10) $(SOAK)

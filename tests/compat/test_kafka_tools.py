@@ -113,6 +113,27 @@ DIFFERENCES = (
         "configuration log.cleaner.threads='none': not a whole number (0 or more)",
         OWN_WORDS,
     ),
+    Difference(
+        "elections",
+        r"Failed to elect leader for partition clicks-2 under strategy Preferred\w+",
+        "broker 3, which clicks:2 prefers, is away",
+        OWN_WORDS,
+    ),
+    Difference(
+        "elections",
+        r"Failed to elect leader for partition lonely-0 under strategy \w+\(true\)",
+        "no replica of lonely:0 lives",
+        OWN_WORDS,
+    ),
+    *(
+        Difference(
+            "elections",
+            rf"(?s)(partition: {name}-{number}: .*?)The partition does not exist\.(.*?)The partition does not exist\.",
+            rf"\1there is no partition {name}:{number}\2there is no partition {name}:{number}",
+            OWN_WORDS,
+        )
+        for name, number in (("nowhere", 0), ("clicks", 7))
+    ),
 )
 
 
