@@ -285,7 +285,7 @@ class Fetcher:
         try:
             await self._exchange(connection, plan, now)
         finally:
-            if plan.max_bytes:
+            if self._held.is_on:
                 self._held.settle(plan, trio.current_time())
 
     async def _exchange(self, connection: Connection, plan: FetchPlan, now: float) -> None:

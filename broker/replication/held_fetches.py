@@ -4,7 +4,7 @@
     throttled and behind, the rate has something free   for no more than that; one of them is named first, so that one
                                                         batch of it comes however large it is, and they take turns
     throttled and behind, nothing free                  left out until there is
-    throttled, and its leader has not answered yet      asked for in any case, of a batch, since it may be in sync
+    throttled, and its leader has not answered yet      asked for a batch in any case, since it may be in sync
 
 Who is in sync knows of nothing committed that it lacks, so the high watermark in an answer tells who is behind. All
 fetchers share the rate: what was asked for counts at once, and is set right by what came.
@@ -19,6 +19,7 @@ from strandline.broker.replication.deadlines import NEVER
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replication_quota import ReplicationQuota
 from strandline.broker.replication.throttles import is_throttled_here
+from strandline.protocol.types import NO_EPOCH
 
 LEAST_BYTES = 1
 """Brings one batch if it is the first of an answer, and else none; with it comes the high watermark."""
@@ -42,7 +43,7 @@ class HeldFetches:
     def __init__(self, quota: ReplicationQuota) -> None:
         """quota: of the broker."""
         self._quota = quota
-        self._behind: dict[Partition, tuple[int, bool]] = {}
+        self._heard: dict[Partition, tuple[int, bool]] = {}
         """Leader epoch of the last answer, and whether more was committed there than this replica had after it."""
         self._arrived_bytes = 0
 
@@ -52,44 +53,40 @@ class HeldFetches:
 
     def forget(self, partition: Partition) -> None:
         """It is not fetched any more, or anew."""
-        self._behind.pop(partition, None)
+        self._heard.pop(partition, None)
 
     def plan(self, partitions: Sequence[Partition], most_bytes: int, now: float) -> FetchPlan:
         """most_bytes: what one partition may bring at once."""
-        throttled = [partition for partition in partitions if self._may_be_held(partition)]
-        if not throttled:
-            return FetchPlan(partitions)
-        room_bytes = free_bytes = self._quota.room_bytes(self, now)
+        self._arrived_bytes = 0
+        behind: list[Partition] = []
         max_bytes: dict[Partition, int] = {}
-        held: dict[Partition, None] = {}
-        first: list[Partition] = []
-        for partition in throttled:
+        for partition in partitions:
+            if is_throttled_here(partition):
+                epoch, is_behind = self._heard.get(partition, (NO_EPOCH, False))
+                if epoch != partition.leader_epoch:
+                    max_bytes[partition] = LEAST_BYTES
+                elif is_behind:
+                    behind.append(partition)
+        if not behind:
+            return FetchPlan(partitions, max_bytes=max_bytes)
+        room_bytes = free_bytes = self._quota.room_bytes(self, now)
+        served = 0
+        for partition in behind:
             if free_bytes:
+                served += 1
                 max_bytes[partition] = min(free_bytes, most_bytes)
                 free_bytes -= max_bytes[partition]
-                if not first and self._is_behind(partition):
-                    first.append(partition)
-            elif self._is_behind(partition):
-                held[partition] = None
-            else:
-                max_bytes[partition] = LEAST_BYTES
         self._quota.take(room_bytes - free_bytes, now)
-        asked = first + [each for each in partitions if each not in held and each not in first]
-        resume_at = self._quota.ready_at(now) if held else NEVER
+        first, left_out = behind[: min(served, 1)], set(behind[served:])
+        asked = first + [each for each in partitions if each not in left_out and each not in first]
+        resume_at = self._quota.ready_at(now) if left_out else NEVER
         return FetchPlan(asked, first, max_bytes, room_bytes - free_bytes, resume_at)
-
-    def _may_be_held(self, partition: Partition) -> bool:
-        epoch, is_behind = self._behind.get(partition, (-1, True))
-        return is_throttled_here(partition) and (is_behind or epoch != partition.leader_epoch)
-
-    def _is_behind(self, partition: Partition) -> bool:
-        return self._behind.get(partition) == (partition.leader_epoch, True)
 
     def answered(self, partition: Partition, offset: int, high_watermark: int, count: int) -> None:
         """So many bytes came for a fetch from this offset, and are in the log where they are good. high_watermark: of
         the leader."""
         if is_throttled_here(partition):
-            self._behind[partition] = (partition.leader_epoch, high_watermark > partition.log.log_end_offset)
+            self._heard[partition] = (partition.leader_epoch, high_watermark > partition.log.log_end_offset)
             if high_watermark > offset:
                 self._arrived_bytes += count
 
@@ -97,4 +94,3 @@ class HeldFetches:
         """The fetch is over, whatever became of it."""
         if self._arrived_bytes != plan.reserved_bytes:
             self._quota.take(self._arrived_bytes - plan.reserved_bytes, now)
-        self._arrived_bytes = 0

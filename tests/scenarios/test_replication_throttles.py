@@ -84,16 +84,16 @@ class Site:
 
 @asynccontextmanager
 async def site_of(
-    *, down: tuple[int, ...] = (FILLED,), replicas: tuple[int, ...] = (1, 2, 3), count: int = COUNT, others: int = 0
+    *, down: tuple[int, ...] = (FILLED,), replicas: tuple[int, ...] = (1, 2, 3), count: int = COUNT, others: int = 1
 ) -> AsyncIterator[Site]:
+    """others: partitions of topic `u`, which get nothing."""
     async with (
         cluster_with_topic(replicas, brokers=max(replicas)) as (cluster, producer, ledger),
         cluster.admin() as admin,
     ):
         if others:
-            await admin.create_topic("others", assignments={number: list(replicas) for number in range(others)})
-        await admin.create_topic(U0.topic, assignments={0: list(replicas)})
-        await cluster.until(lambda: all(cluster.hosts(replica, U0) for replica in replicas), "every replica is hosted")
+            await admin.create_topic(U0.topic, assignments={number: list(replicas) for number in range(others)})
+            await cluster.until(lambda: all(cluster.hosts(replica, U0) for replica in replicas), "u is hosted")
         for broker_id in down:
             await cluster.stop(broker_id)
         values = [record + PADDING for record in numbered("m", count)]
@@ -172,6 +172,25 @@ async def test_a_throttle_that_is_lifted_midway_holds_nobody_back(
         await check_at_the_end(site.cluster, site.ledger)
 
 
+@pytest.mark.parametrize("others", [0, 1], ids=["that fetches nothing else", "that waits for others, too"])
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("lifted", ["no rate", "no replicas"])
+async def test_who_waits_for_long_hears_soon_that_the_throttle_is_lifted(
+    side: str, lifted: str, others: int, autojump_clock: MockClock
+) -> None:
+    async with site_of(others=others) as site:
+        await set_rates(site.admin, side, 1)
+        await set_replicas(site.admin, side)
+        await site.start(FILLED)
+        await trio.sleep(15)
+        began = trio.current_time()
+        if lifted == "no replicas":
+            await set_replicas(site.admin, side, None)
+        else:
+            await set_rates(site.admin, side, None)
+        assert await site.in_sync(began) < 2.0
+
+
 @pytest.mark.parametrize("side", SIDES)
 async def test_a_throttle_that_is_set_midway_holds_back_what_is_left(side: str, autojump_clock: MockClock) -> None:
     async with site_of() as site:
@@ -243,7 +262,7 @@ async def test_two_that_are_filled_at_once_both_get_on(side: str, autojump_clock
 
 async def test_partitions_that_are_filled_from_one_leader_take_turns(autojump_clock: MockClock) -> None:
     """However many others stand between them in what their fetcher asks for."""
-    async with site_of(others=20) as site:
+    async with site_of(others=21) as site:
         await site.ledger.produce(site.producer, U0, [b"%d" % n + PADDING for n in range(COUNT)], one_by_one=True)
         await set_rates(site.admin, "follower", RATE)
         for topic in (T0.topic, U0.topic):

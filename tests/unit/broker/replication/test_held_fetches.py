@@ -89,6 +89,7 @@ async def test_what_other_fetchers_ask_for_is_not_free(autojump_clock: MockClock
 
 async def test_what_came_counts_and_not_what_was_asked_for(autojump_clock: MockClock) -> None:
     async with held_of(1) as held:
+        held.is_behind(0)
         plan = held.plan()
         held.fetches.answered(held.partitions[0], 0, 10, 700)
         held.fetches.settle(plan, NOW)
