@@ -328,3 +328,27 @@ def test_cancel_tells_what_failed(moving: Any, plan: Path) -> None:
     shown = json.loads(moving("reassign", "cancel", "--all", "--output", "json").out)
     assert [bool(each["message"]) for each in shown["partitions"]] == [True, False]
     assert moving("reassign", "cancel").code == 2
+
+
+# --- topics describe -------------------------------------------------------------------------------------------------
+
+
+def test_topics_tell_what_is_being_moved_and_count_it_as_nothing_that_lacks(moving: Any, plan: Path) -> None:
+    moving.cluster.moves.looks = None
+    moving("reassign", "execute", str(plan))
+    shown = moving("topics", "describe", "t").out.splitlines()
+    assert shown[1].endswith("Replicas: 3,2,1\tIsr: 1,2\tAdding Replicas: 3\tRemoving Replicas: 1")
+    assert shown[2].endswith("Isr: 2,1")
+    assert moving("topics", "describe", "--under-replicated-partitions").out == ""
+    [topic] = json.loads(moving("topics", "describe", "t", "--output", "json").out)["topics"]
+    assert [each["adding_replicas"] for each in topic["partitions"]] == [[3], []]
+    assert [each["removing_replicas"] for each in topic["partitions"]] == [[1], []]
+
+
+def test_topics_are_shown_where_no_controller_says_what_is_being_moved(moving: Any) -> None:
+    def fail() -> None:
+        raise NoBrokerReachable("no controller")
+
+    moving.cluster.moves.on_look = [fail]
+    ran = moving("topics", "describe", "u")
+    assert ran.code == 0 and "Replicas: 1,2\tIsr: 1,2\n" in ran.out
