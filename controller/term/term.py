@@ -127,11 +127,10 @@ class Term:
         topics = self.topic_changes
         self.deletion = Deletion(tools, self.topic_store, tracker, topics.look, topics.tell_unfinished_deletions)
         moves = Reassignments(tools, self.settlement, ReassignmentStore(coordination, self.store, self.log))
-        asked_by_tools, reassignment_requests = AskedByTools(tools, moves), ReassignmentRequests(tools, moves)
+        asked_by_tools, move_requests = AskedByTools(tools, moves), ReassignmentRequests(tools, moves)
         self.deletion.on_begun = asked_by_tools.topics_change
-        self.broker_changes = BrokerChanges(
-            tools, self.settlement, tracker, self.deletion.go_on, self.topic_store.unreadable
-        )
+        unreadable, go_on = self.topic_store.unreadable, self.deletion.go_on
+        self.broker_changes = BrokerChanges(tools, self.settlement, tracker, go_on, unreadable)
         roles = RoleAnswers(tools, self.settlement)
         elections = PreferredElections(tools, self.settlement)
         losses = AcceptedLosses(tools, self.settlement, self.recovery.ask)
@@ -151,8 +150,8 @@ class Term:
             DeleteTopicsRequest: self.deletion.answer,
             CreatePartitionsRequest: growth.answer,
             ElectLeadersRequest: ElectLeaders(tools, elections, losses).answer,
-            AlterPartitionReassignmentsRequest: reassignment_requests.alter,
-            ListPartitionReassignmentsRequest: reassignment_requests.list,
+            AlterPartitionReassignmentsRequest: move_requests.alter,
+            ListPartitionReassignmentsRequest: move_requests.list,
             ControlledShutdownRequest: ControlledShutdown(tools, self.settlement).answer,
         }
         """What clients and brokers ask of the controller."""
