@@ -36,6 +36,7 @@ from strandline.protocol.messages import FetchPartitionData, FetchRequest, Fetch
 from strandline.protocol.messages.base import MAX_NAMED
 from strandline.protocol.native.frame import cut_records
 from strandline.protocol.records import InvalidBatch
+from strandline.protocol.types import TopicPartition
 from strandline.runtime.beats import next_beat
 from strandline.runtime.environment import Environment
 from strandline.runtime.network import Address
@@ -181,6 +182,8 @@ class Fetcher:
         self._client_id = f"broker-{followers.replicas.broker_id}-fetcher-{key.fetcher_id}"
         self.partitions: dict[Partition, None] = {}
         self.scope = trio.CancelScope()
+        self._refused: dict[int, list[TopicPartition]] = {}
+        """By error, of the answer in hand."""
         self._resume_at: dict[Partition, float] = {}
         self._backoff_s: dict[Partition, float] = {}
         self._held = HeldFetches(followers.quota)
@@ -374,6 +377,7 @@ class Fetcher:
                 self._process_partition(partition, data, records)
                 if is_throttled:
                     self._held.answered(partition, offset, data.high_watermark, len(records or ()))
+        self._report_refusals()
         self._followers.burst.end()
 
     def _process_partition(self, partition: Partition, data: FetchPartitionData, records: memoryview | None) -> None:
@@ -436,13 +440,23 @@ class Fetcher:
             )
             partition.restart_at(start)
             return
-        self._followers.log.info(
-            "fetch refused",
-            partition=str(partition.topic_partition),
-            leader=self._leader_id,
-            error=ErrorCode(code).name,
-        )
-        self._back_off(partition)
+        self._refused.setdefault(code, []).append(partition.topic_partition)
+        if code == ErrorCode.FENCED_LEADER_EPOCH and self._followers.replicas.is_leaving:
+            self.remove(partition)  # it was handed over: of its next role this broker hears, and does not play it
+        else:
+            self._back_off(partition)
+
+    def _report_refusals(self) -> None:
+        """One line for all: each change of leaders has thousands refused for a moment."""
+        for code, partitions in self._refused.items():
+            self._followers.log.info(
+                "fetch refused",
+                leader=self._leader_id,
+                error=ErrorCode(code).name,
+                partitions=len(partitions),
+                first=str(partitions[0]),
+            )
+        self._refused.clear()
 
     def _back_off(self, partition: Partition) -> None:
         wait_s = self._backoff_s.get(partition, FIRST_BACKOFF_S)

@@ -207,6 +207,11 @@ class Settlement:
         self._outbox.send(builder)
         self._agenda.poke()
 
+    def note_announced(self, changed: Mapping[TopicPartition, None]) -> None:
+        """Somebody has queued the orders for these himself."""
+        for tp in changed:
+            self.unannounced.pop(tp, None)
+
     async def settle_and_announce(
         self,
         partitions: Sequence[TopicPartition] = (),

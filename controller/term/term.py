@@ -28,6 +28,8 @@ from strandline.controller.brokers.broker_changes import BrokerChanges
 from strandline.controller.brokers.controlled_shutdown import ControlledShutdown
 from strandline.controller.brokers.role_answers import RoleAnswers
 from strandline.controller.controller_context import ControllerContext, LiveBroker
+from strandline.controller.liveness.refusals import FalseAlarms
+from strandline.controller.liveness.suspects import Suspects
 from strandline.controller.orders.channel import ConnectToBroker
 from strandline.controller.orders.sender import BrokerSender, Outbox
 from strandline.controller.partitions.accepted_losses import AcceptedLosses
@@ -98,6 +100,7 @@ class Term:
         rng: random.Random,
         log: structlog.typing.FilteringBoundLogger,
         state_change_log: structlog.typing.FilteringBoundLogger,
+        false_alarms: FalseAlarms,
     ) -> None:
         self.broker_id = broker_id
         self.log = log.bind(controller_epoch=won.epoch)
@@ -127,10 +130,12 @@ class Term:
         topics = self.topic_changes
         self.deletion = Deletion(tools, self.topic_store, tracker, topics.look, topics.tell_unfinished_deletions)
         moves = Reassignments(tools, self.settlement, ReassignmentStore(coordination, self.store, self.log))
-        asked_by_tools, move_requests = AskedByTools(tools, moves), ReassignmentRequests(tools, moves)
+        asked_by_tools, reassignment_requests = AskedByTools(tools, moves), ReassignmentRequests(tools, moves)
         self.deletion.on_begun = asked_by_tools.topics_change
-        unreadable, go_on = self.topic_store.unreadable, self.deletion.go_on
-        self.broker_changes = BrokerChanges(tools, self.settlement, tracker, go_on, unreadable)
+        self.suspects = Suspects(tools, broker_id, connect, false_alarms, won.found_gone)
+        self.broker_changes = BrokerChanges(
+            tools, self.settlement, tracker, self.suspects, self.deletion.go_on, self.topic_store.unreadable
+        )
         roles = RoleAnswers(tools, self.settlement)
         elections = PreferredElections(tools, self.settlement)
         losses = AcceptedLosses(tools, self.settlement, self.recovery.ask)
@@ -150,8 +155,8 @@ class Term:
             DeleteTopicsRequest: self.deletion.answer,
             CreatePartitionsRequest: growth.answer,
             ElectLeadersRequest: ElectLeaders(tools, elections, losses).answer,
-            AlterPartitionReassignmentsRequest: move_requests.alter,
-            ListPartitionReassignmentsRequest: move_requests.list,
+            AlterPartitionReassignmentsRequest: reassignment_requests.alter,
+            ListPartitionReassignmentsRequest: reassignment_requests.list,
             ControlledShutdownRequest: ControlledShutdown(tools, self.settlement).answer,
         }
         """What clients and brokers ask of the controller."""
@@ -196,6 +201,7 @@ class Term:
             look_at_topics=self.topic_changes.look,
             look_at_deletions=self.deletion.look,
             look_at_brokers=self.broker_changes.look,
+            live=self.suspects.live,
             follows_ours=self._follows_ours,
         )
         context = self.context

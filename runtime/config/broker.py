@@ -153,6 +153,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "percent")
     leader_imbalance_check_interval_seconds: int = int64(300, at_least(1),
         "How often it is checked, first so long after a controller's election.")
+    failure_detection_refused_ms: int = int32(300, at_least(0),
+        "A broker whose address refuses connections for so long counts as dead before its session ends, until it "
+        "answers. 0: sessions alone count (Strandline's own key).")
     controlled_shutdown_enable: bool = boolean(True, ANY, "Move leadership away before stopping.")
     controlled_shutdown_max_retries: int = int32(3, at_least(0), "Attempts before stopping anyway.")
     controlled_shutdown_retry_backoff_ms: int = int64(5000, at_least(0), "Pause between these attempts.")

@@ -117,6 +117,27 @@ DIFFERENCES = (
         OWN_WORDS,
     ),
     Difference(
+        "elections",
+        r"Failed to elect leader for partition clicks-2 under strategy Preferred\w+",
+        "broker 3, which clicks:2 prefers, is away",
+        OWN_WORDS,
+    ),
+    Difference(
+        "elections",
+        r"Failed to elect leader for partition lonely-0 under strategy \w+\(true\)",
+        "no replica of lonely:0 lives",
+        OWN_WORDS,
+    ),
+    *(
+        Difference(
+            "elections",
+            rf"(?s)(partition: {name}-{number}: .*?)The partition does not exist\.(.*?)The partition does not exist\.",
+            rf"\1there is no partition {name}:{number}\2there is no partition {name}:{number}",
+            OWN_WORDS,
+        )
+        for name, number in (("nowhere", 0), ("clicks", 7))
+    ),
+    Difference(
         "throttles",
         rf"(synonyms=\{{DYNAMIC_BROKER_CONFIG:({RATE})=[^}}]*)\}}",
         r"\1, DEFAULT_CONFIG:\2=9223372036854775807}",
@@ -151,27 +172,6 @@ DIFFERENCES = (
         OF_NOBODY + rf" \[\*, 0:1\] for configuration ({REPLICAS}): .*",
         rf"configuration \1='*,0:1': {LISTED}",
         OWN_WORDS,
-    ),
-    Difference(
-        "elections",
-        r"Failed to elect leader for partition clicks-2 under strategy Preferred\w+",
-        "broker 3, which clicks:2 prefers, is away",
-        OWN_WORDS,
-    ),
-    Difference(
-        "elections",
-        r"Failed to elect leader for partition lonely-0 under strategy \w+\(true\)",
-        "no replica of lonely:0 lives",
-        OWN_WORDS,
-    ),
-    *(
-        Difference(
-            "elections",
-            rf"(?s)(partition: {name}-{number}: .*?)The partition does not exist\.(.*?)The partition does not exist\.",
-            rf"\1there is no partition {name}:{number}\2there is no partition {name}:{number}",
-            OWN_WORDS,
-        )
-        for name, number in (("nowhere", 0), ("clicks", 7))
     ),
 )
 

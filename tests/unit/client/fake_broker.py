@@ -73,13 +73,15 @@ MAX_FRAME_BYTES = 10_000_000
 @dataclass(slots=True)
 class Fault:
     """What happens to one request instead of the usual. `apply`: it is carried out all the same. Then: `close` the
-    connection, `hang` (no answer), answer `raw` bytes, or `error` for every partition."""
+    connection, `hang` (no answer), answer `raw` bytes, or `error` for every partition, in an answer to Produce with
+    who is said to lead (`leader`: its id and epoch)."""
 
     error: ErrorCode = ErrorCode.NONE
     apply: bool = False
     close: bool = False
     hang: bool = False
     raw: Callable[[FrameHeader], bytes] | None = None
+    leader: tuple[int, int] = (-1, -1)
 
 
 @dataclass(slots=True)
@@ -317,9 +319,19 @@ class FakeBroker:
                     base, known = log.produce(records or b"", epoch)
                 except ProducerRefused as refused:
                     code = refused.code
+            leader, epoch = fault.leader
+            if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and not fault.error:
+                leader, epoch = self.cluster.leaders[partition]
             code = fault.error or code
             answers.setdefault(name, []).append(
-                PartitionProduceResponse(part.index, code, -1 if code else base, is_repetition=known and not code)
+                PartitionProduceResponse(
+                    part.index,
+                    code,
+                    -1 if code else base,
+                    current_leader_id=leader,
+                    current_leader_epoch=epoch,
+                    is_repetition=known and not code,
+                )
             )
         return ProduceResponse([TopicProduceResponse(name, items) for name, items in answers.items()])
 

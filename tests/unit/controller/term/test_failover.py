@@ -552,6 +552,26 @@ async def test_a_controlled_shutdown_moves_leadership_and_stops_followers(
     assert (await cluster.state("single")).leader == 2
 
 
+async def test_what_a_controlled_shutdown_has_ordered_is_not_ordered_again(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3], [3, 2]])
+    await controller.ask(ControlledShutdownRequest(2, cluster.brokers[2].epoch))
+    await cluster.come_to_rest()
+    staying = cluster.brokers[3]
+    assert {topic for told in staying.told(LeaderAndIsrRequest) for topic in names_in(told)} == {"t"}
+    staying.requests.clear()
+    await cluster.create(controller, "other", [[3]])
+    await cluster.come_to_rest()
+    assert {topic for told in staying.told(LeaderAndIsrRequest) for topic in names_in(told)} == {"other"}
+
+
+def names_in(order: LeaderAndIsrRequest) -> list[str]:
+    return [topic.topic_name for topic in order.topic_states]
+
+
 async def test_a_controlled_shutdown_of_a_former_life_is_refused(autojump_clock: MockClock, cluster: Any) -> None:
     await cluster.start(1, 2)
     controller = await cluster.controller_on(1)
