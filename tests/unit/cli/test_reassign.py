@@ -80,9 +80,11 @@ def test_topics_come_from_kafkas_file_and_the_factor_may_change(moving: Any, tmp
     assert row["topic"] == "u" and set(row["replicas"]) == {1, 2, 3}
 
 
-def test_what_is_even_stays_and_fewest_moves_only_empties(moving: Any) -> None:
-    ran = moving("reassign", "generate", "--topic", "t", "--brokers", "1,2")
-    assert ran.code == 0 and "there is nothing to move" in ran.out
+def test_what_is_even_stays_and_fewest_moves_only_empties(moving: Any, plan: Path) -> None:
+    before = plan.read_text()
+    ran = moving("reassign", "generate", "--topic", "t", "--brokers", "1,2", "--plan-file", str(plan))
+    assert ran.code == 0 and f"there is nothing to move, and {plan} was not written." in ran.out
+    assert plan.read_text() == before
     assert "there is nothing to move" in moving("reassign", "generate", "--all", "--fewest-moves").out
 
 
