@@ -42,6 +42,7 @@ from strandline.storage.errors import (
     DiskFailed,
     DiskFull,
     EpochsBeganAnew,
+    LogClosed,
     LogStorageError,
     OutOfDescriptors,
     StrayLog,
@@ -222,7 +223,7 @@ class RoleChanges:
             controller_epoch=state.controller_epoch,
             isr=state.isr,
             replicas=state.replicas,
-            min_isr=min(partition.config.min_insync_replicas, len(state.replicas)),
+            min_isr=min(partition.config.min_insync_replicas, state.replication_factor),
             zk_version=state.partition_epoch,
             log_end_offset=partition.log.log_end_offset,
             high_watermark=partition.high_watermark,
@@ -261,6 +262,9 @@ class RoleChanges:
         that it was written under, and epochs tell nothing of what a leader has of it. Once it is hosted that cannot be:
         no order goes back, and what is appended has at most the order's epoch."""
         log = self._logs.get(topic_partition)
+        if log is not None and isinstance(log.failure, LogClosed):  # its deletion was ordered, and the disk refused
+            self._logs.delete(topic_partition)
+            log = None
         if log is not None and topic_id != NO_TOPIC_ID and log.topic_id not in (None, topic_id):
             stray = self._logs.set_aside(topic_partition, topic_id, is_credited=is_credited)
             self._state_change_log.error(
@@ -320,6 +324,12 @@ class RoleChanges:
         self._burst.end()
         return StopReplicaResponse(ErrorCode.NONE, errors)
 
+    def remove_replica(self, state: StopReplicaPartitionState) -> ErrorCode:
+        """As if the controller had ordered it; NONE where the log is gone."""
+        code, _ = self._stop(state)
+        self._burst.end()
+        return code
+
     def _stop(self, state: StopReplicaPartitionState, *, is_detailed: bool = True) -> tuple[ErrorCode, str | None]:
         """What became of it, and why it was not done. A log that is refused is not deleted: nobody knows what it holds,
         so its topic goes once an operator has moved the folder away. Neither is one that may lie in a directory that
@@ -329,11 +339,9 @@ class RoleChanges:
         hosted_id = partition.topic_id if partition else self._topic_id_on_disk(topic_partition)
         if hosted_id is not None and hosted_id != state.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID, None  # the topic was created anew since: leave its data alone
-        if (
-            partition is not None
-            and state.leader_epoch != LEADER_EPOCH_TOPIC_DELETED
-            and state.leader_epoch < partition.leader_epoch
-        ):
+        log = self._logs.get(topic_partition)
+        latest = partition.leader_epoch if partition else log.last_epoch if log else NO_EPOCH
+        if LEADER_EPOCH_TOPIC_DELETED != state.leader_epoch < latest:
             return ErrorCode.FENCED_LEADER_EPOCH, None
         if partition is not None:
             self._drop(partition)

@@ -10,6 +10,7 @@ import random
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import trio
 
@@ -200,6 +201,8 @@ class FakeBroker:
         self.advertised: Address | None = None
         self.faults: dict[int, deque[Fault]] = defaultdict(deque)
         self.stale_view: MetadataResponse | None = None
+        self.scripts: dict[type[Request], Callable[[Any], Message]] = {}
+        """What a test has it answer to one kind of request."""
         self.requests: list[Request] = []
         self.transports: list[Transport] = []
         self.version_range = (0, 0)
@@ -266,6 +269,8 @@ class FakeBroker:
             await send_all(transport, head + b"".join(answer_attachments))
 
     async def _answer(self, request: Request, attachments: bytes, fault: Fault) -> tuple[Message, list[bytes]]:
+        if (script := self.scripts.get(type(request))) is not None:
+            return script(request), []
         match request:
             case ProduceRequest():
                 return self._produce(request, attachments, fault), []

@@ -513,20 +513,6 @@ async def test_what_an_event_that_broke_off_had_to_tell_is_told_although_only_a_
         assert (metadata.isr, metadata.refused_replicas) == told
 
 
-async def test_what_is_not_served_yet_is_said_once_and_left_alone(autojump_clock: MockClock, cluster: Any) -> None:
-    await cluster.start(1)
-    await cluster.controller_on(1)
-    reassignment, election = znodes.ReassignPartitionsZnode, znodes.PreferredReplicaElectionZnode
-    await cluster.admin.create(reassignment.PATH, reassignment({TP: [1]}).encode())
-    await cluster.admin.create(election.PATH, election([TP]).encode())
-    await cluster.come_to_rest()
-    assert len(cluster.logged("not served by this version, left alone")) == 2
-    assert await cluster.admin.exists(reassignment.PATH) is not None
-    await cluster.admin.set(election.PATH, b"{}", 0)
-    await cluster.come_to_rest()
-    assert [entry["path"] for entry in cluster.logged("what is asked for cannot be read")] == [election.PATH]
-
-
 async def test_a_controlled_shutdown_moves_leadership_and_stops_followers(
     autojump_clock: MockClock, cluster: Any
 ) -> None:
