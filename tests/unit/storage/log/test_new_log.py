@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from strandline.protocol.types import NO_TOPIC_ID, TopicId
+from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.storage.log.log import Log
 from support.storage_site import TOPIC_ID, TP, StorageSite, fill
 
@@ -44,3 +44,16 @@ def test_nothing_is_looked_for_in_the_folder_of_a_new_log(site: StorageSite) -> 
     site.disk.on_operation = None
     assert not [(operation, path) for operation, path in touched if operation in ("truncate", "fsync", "fsync_dir")]
     assert len({path for _, path in touched if "checkpoint" in path}) == 0
+
+
+def test_where_logs_were_deleted_the_next_ones_go(site: StorageSite) -> None:
+    site.dirs = ("/a", "/b")
+    manager = site.start()
+    for number in range(4):
+        manager.create(TopicPartition("t", number), TOPIC_ID)
+    there = [tp for tp in manager.logs if site.disk.exists(f"/b/{tp}")]
+    for tp in there:
+        manager.delete(tp)
+    for number in range(4, 6):
+        manager.create(TopicPartition("t", number), TOPIC_ID)
+    assert [site.disk.exists(f"/b/t-{number}") for number in (4, 5)] == [True, True]

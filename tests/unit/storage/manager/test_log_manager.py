@@ -276,19 +276,6 @@ def test_a_log_goes_where_the_fewest_are(site: StorageSite) -> None:
     assert len(site.start().logs) == 7
 
 
-def test_where_logs_were_deleted_the_next_ones_go(site: StorageSite) -> None:
-    site.dirs = ("/a", "/b")
-    manager = site.start()
-    for number in range(4):
-        manager.create(TopicPartition("t", number), TOPIC_ID)
-    there = [tp for tp in manager.logs if site.disk.exists(f"/b/{tp}")]
-    for tp in there:
-        manager.delete(tp)
-    for number in range(4, 6):
-        manager.create(TopicPartition("t", number), TOPIC_ID)
-    assert [site.disk.exists(f"/b/t-{number}") for number in (4, 5)] == [True, True]
-
-
 def test_a_log_that_exists_is_not_created_again(site: StorageSite) -> None:
     manager = site.start()
     manager.create(TP, TOPIC_ID)
