@@ -20,7 +20,7 @@ RECORDS ?= 100000
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak soak-cluster soak-takeovers spark-soak demo up status down bench bench-background bench-failover bench-idle bench-kafka bench-spark bench-spark-sink compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
+.PHONY: help setup check format docs test soak soak-cluster soak-moves soak-takeovers spark-soak demo up status down bench bench-background bench-failover bench-idle bench-kafka bench-spark bench-spark-sink bench-throttle compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -61,6 +61,9 @@ soak: setup ## property tests, crash points, orders of blows, the cluster under 
 soak-cluster: setup ## only the cluster: a broker killed every 30 s (MINUTES=10)
 	$(PYTHON) tests/soak/cluster_soak.py --minutes $(or $(MINUTES),10) $(SOAK)
 
+soak-moves: setup ## partitions moved under load, brokers and controllers killed meanwhile (SEED=1, SOAK="--records 100000")
+	$(PYTHON) tests/soak/moves_soak.py --seed $(SEED) $(SOAK)
+
 soak-takeovers: setup ## random takeovers between a real Kafka and ours (TAKEOVERS=1-20; needs Maven)
 	@scripts/maven
 	STRANDLINE_COMPAT=1 STRANDLINE_TAKEOVERS=$(TAKEOVERS) $(PYTHON) -m pytest -v tests/compat/test_random_takeovers.py
@@ -86,7 +89,7 @@ bench: setup ## measure the write and read path against the ceiling
 bench-background: setup ## latency at 20 MB/s with and without background work, of one broker (BENCH="--brokers 3": of three)
 	$(PYTHON) tests/benchmarks/background.py $(BENCH)
 
-bench-failover: setup ## how long acks stay away after a SIGKILL, with 1000 partitions beside (BENCH="--runs 3": fewer)
+bench-failover: setup ## how long acks stay away after a SIGKILL, without and with 2000 partitions beside (BENCH="--runs 3": fewer)
 	$(PYTHON) tests/benchmarks/failover.py $(BENCH)
 
 bench-idle: setup ## CPU of three brokers with 12, 1000 and 5000 idle partitions (BENCH="--partitions 1000": one case)
@@ -105,6 +108,9 @@ bench-spark: setup ## rows per second that Spark reads, beside its own Kafka sou
 
 bench-spark-sink: setup ## rows per second that Spark writes, beside its own Kafka sink; micro-batches, memory (BENCH="--part rates": a part)
 	$(PYTHON) tests/benchmarks/spark_sink.py $(BENCH)
+
+bench-throttle: setup ## latency of producers while a replica is filled: at full speed, throttled, not at all (BENCH="--rounds 1": fewer)
+	$(PYTHON) tests/benchmarks/throttle.py $(BENCH)
 
 compat: setup ## try Kafka's clients and tools on us, let a real Kafka take our files over and back (needs Maven, kcat)
 	@scripts/maven

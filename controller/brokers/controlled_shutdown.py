@@ -56,15 +56,17 @@ class ControlledShutdown:
             self._log.info("controlled shutdown", broker=leaving)
             context.shutting_down.add(leaving)
 
-        mine = context.partitions_on(leaving)
-        led = {tp for tp in mine if context.states.get(tp) is not None and context.states[tp].leader == leaving}
-        changed = await self._settlement.settle(mine, partial(plan_controlled_shutdown, context, leaving, silent))
-        followed = [tp for tp in mine if tp not in led and tp in context.states]
+        # What it leads goes first, all the way: clients wait for that.
+        led = dict.fromkeys(context.leads(leaving))
+        followed = [tp for tp in context.partitions_on(leaving) if tp not in led and tp in context.states]
+        planner = partial(plan_controlled_shutdown, context, leaving, silent)
+        changed = await self._settlement.settle([*led, *followed], planner)
         builder = OrderBuilder(context)
         builder.leadership(changed)
         builder.metadata(changed)
         # What it follows it stops following: it would only be waited for. What it led it follows, until it stops.
         builder.stop(leaving, [tp for tp in followed if leaving not in context.states[tp].isr])
         self._outbox.send(builder)
+        self._settlement.note_announced(changed)
         remaining = [(tp.topic, tp.partition) for tp in still_led(context, leaving)]
         return ControlledShutdownResponse(ErrorCode.NONE, remaining), self._outbox.mark()

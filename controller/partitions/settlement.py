@@ -34,7 +34,8 @@ class Settlement:
     unannounced: partitions of which something is settled in ZooKeeper that nobody was told yet. stale_metadata: those
         whose ISR changed, or of which a replica went with its broker, was refused or is well again, which may call for
         another state and is news in any case. Both survive an event that broke off.
-    on_undecided: a `Recovery` listens here."""
+    on_undecided: a `Recovery` listens here. on_change: called whenever states are known to be other ones; it neither
+        waits nor raises."""
 
     def __init__(self, tools: Tools, waits: Waits, state_change_log: structlog.typing.FilteringBoundLogger) -> None:
         self._tools = tools
@@ -46,6 +47,7 @@ class Settlement:
         self.stale_metadata: dict[TopicPartition, None] = {}
         self.unclean_elections = 0
         self.on_undecided: OnUndecided = _nobody_listens
+        self.on_change: Callable[[], None] = _nobody_cares
 
     # --- Planning and writing ----------------------------------------------------------------------------------
 
@@ -55,7 +57,7 @@ class Settlement:
         plan = plan_partitions(self._context, partitions)
         lossy_topics: set[str] = set()
         if plan.unclean_candidates:
-            configs = await self._topic_configs(list(plan.unclean_candidates))
+            configs = await self.topic_configs(list(plan.unclean_candidates))
             lossy_topics = {name for name, config in configs.items() if config.unclean_leader_election_enable}
             if lossy_topics:
                 plan = plan_partitions(self._context, partitions, lossy_topics)
@@ -85,6 +87,8 @@ class Settlement:
                 self._adopt(tp, state)
                 changed[tp] = self.unannounced[tp] = None
             partitions = list(result.moved)
+        if changed:
+            self.on_change()
         return changed
 
     async def _plan_best(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
@@ -94,7 +98,7 @@ class Settlement:
         self._waits.note(plan.waits)
         return plan.changes
 
-    async def _topic_configs(self, names: Sequence[str]) -> dict[str, TopicConfig]:
+    async def topic_configs(self, names: Sequence[str]) -> dict[str, TopicConfig]:
         """What is unknown or unusable in them is read as what loses nothing."""
         standing = await self._store.topic_configs(names)
         return {name: read_topic_config(self._tools.config, overrides).config for name, overrides in standing.items()}
@@ -117,14 +121,15 @@ class Settlement:
         concerned = dict.fromkeys(c.topic_partition.topic for c in changes if c.after.elr and c.after.has_leader)
         if not concerned:
             return list(changes)
-        configs = await self._topic_configs(list(concerned))
+        configs = await self.topic_configs(list(concerned))
 
         def is_needless(change: PartitionChange) -> bool:
             if not (change.after.elr and change.after.has_leader):
                 return False
             config = configs[change.topic_partition.topic]
-            replicas = len(self._context.replicas(change.topic_partition))
-            return len(change.after.isr) >= min(config.min_insync_replicas, replicas)
+            replicas = self._context.replicas_of(change.topic_partition)
+            factor = 0 if replicas is None else replicas.replication_factor
+            return len(change.after.isr) >= min(config.min_insync_replicas, factor)
 
         return [
             replace(change, after=replace(change.after, elr=())) if is_needless(change) else change
@@ -184,6 +189,8 @@ class Settlement:
             if may_play or state.leader_epoch != before.leader_epoch:
                 self.unannounced[tp] = None
             self._adopt(tp, state)
+        if moved:
+            self.on_change()
         return moved
 
     # --- Announcing --------------------------------------------------------------------------------------------
@@ -199,6 +206,11 @@ class Settlement:
         builder.metadata(changed)
         self._outbox.send(builder)
         self._agenda.poke()
+
+    def note_announced(self, changed: Mapping[TopicPartition, None]) -> None:
+        """Somebody has queued the orders for these himself."""
+        for tp in changed:
+            self.unannounced.pop(tp, None)
 
     async def settle_and_announce(
         self,
@@ -232,3 +244,6 @@ class Settlement:
 
 
 def _nobody_listens(_: Mapping[TopicPartition, tuple[int, ...]], __: set[str]) -> None: ...
+
+
+def _nobody_cares() -> None: ...

@@ -8,6 +8,9 @@ Rules:
 * Whoever leaves an ISR is eligible from then on, unless it may have lost data: it has what was committed while it was a
   member, and no leader commits anything more before that list is empty (`broker/replication/leadership.py`). Where the
   ISR keeps the minimum, whoever writes the plan empties the list at once (`Settlement`).
+* Who is only suspected to be dead may come back as it is: while one of those who have everything is, nothing is decided
+  that costs data, and a state that no other can lead is left as it is, with its leader. When its session ends, that
+  goes on.
 * Nobody leads who may have lost what it acknowledged, while anybody is known who has it: the partition waits for those
   (invariant 22). Where nobody is known, all assigned replicas are asked for their longest log (`Plan.recover`).
 """
@@ -109,6 +112,9 @@ def _elect(
         why = "no in-sync replica lives, an eligible one does"
         return change_state(context, topic_partition, state, leader, (leader,), why)
     missed = tuple(member for member in state.whole or context.replicas(topic_partition) if member not in able)
+    if any(member in context.suspects for member in missed):
+        plan.waits[topic_partition] = missed
+        return None
     if able and (may_lose or not missed):
         plan.recover[topic_partition] = able
     else:

@@ -10,9 +10,11 @@ Failover").
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from strandline.controller.agenda import Event
+from strandline.controller.controller_context import LiveBroker
 from strandline.controller.orders.broker_orders import OrderBuilder
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.planning.planner import plan_doubtful_eligibles
@@ -29,9 +31,11 @@ async def fail_over(
     look_at_topics: Event,
     look_at_deletions: Event,
     look_at_brokers: Event,
+    live: Callable[[Mapping[int, LiveBroker]], dict[int, LiveBroker]],
     follows_ours: bool,
 ) -> None:
-    """`look_at_…`: the events that the watches put.
+    """`look_at_…`: the events that the watches put. live: those of the registered brokers whose processes are not gone
+    (`Suspects.live`).
 
     follows_ours: no real Kafka's controller was in charge since the states were judged last. It leaves eligible
     replicas in what it writes otherwise, so after its terms nobody counts as one."""
@@ -43,7 +47,7 @@ async def fail_over(
     if tools.config.delete_topic_enable:
         doomed = await store.children(DELETE_TOPICS_PATH, watch(look_at_deletions))
     # 6. Watch /brokers/ids.
-    brokers = await store.brokers(watch(look_at_brokers))
+    brokers = live(await store.brokers(watch(look_at_brokers)))
     # 7. The context: topics, live brokers, leader and ISR of every partition.
     context.topics = await topic_store.topics(topic_names)
     context.states = await store.states(list(context.partitions()))

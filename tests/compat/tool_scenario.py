@@ -106,6 +106,30 @@ kafka-configs --alter --broker 1 --add-config broker.id=7
 kafka-configs --alter --broker 1 --add-config log.cleaner.threads=none
 kafka-configs --describe --broker 1 --all
 """
+THROTTLES = """\
+kafka-configs --alter --broker 1 --add-config leader.replication.throttled.rate=5000000
+kafka-configs --alter --broker 1 --add-config follower.replication.throttled.rate=6000000
+kafka-configs --describe --broker 1
+kafka-configs --alter --broker-defaults --add-config leader.replication.throttled.rate=7000000
+kafka-configs --describe --broker-defaults
+kafka-configs --describe --broker 1
+kafka-configs --alter --broker 1 --add-config follower.replication.throttled.rate=fast
+kafka-configs --alter --broker 1 --add-config follower.replication.throttled.rate=-1
+kafka-configs --alter --broker 1 --add-config replication.quota.window.num=5
+kafka-configs --alter --topic clicks --add-config leader.replication.throttled.replicas=[0:1,1:2]
+kafka-configs --alter --topic clicks --add-config follower.replication.throttled.replicas=*
+kafka-configs --describe --topic clicks
+kafka-configs --alter --topic clicks --add-config leader.replication.throttled.replicas=all
+kafka-configs --alter --topic clicks --add-config leader.replication.throttled.replicas=[*,0:1]
+kafka-configs --alter --topic clicks --delete-config leader.replication.throttled.replicas
+kafka-configs --describe --topic clicks
+kafka-configs --alter --topic clicks --delete-config follower.replication.throttled.replicas
+kafka-configs --describe --topic clicks
+kafka-configs --alter --broker 1 --delete-config leader.replication.throttled.rate,follower.replication.throttled.rate
+kafka-configs --describe --broker 1
+kafka-configs --alter --broker-defaults --delete-config leader.replication.throttled.rate
+kafka-configs --describe --broker-defaults
+"""
 RECORDS = """\
 @produce
 kafka-get-offsets
@@ -222,6 +246,7 @@ kafka-leader-election --election-type unclean --topic strict --partition 1
 CHAPTERS = {
     "topics": TOPICS,
     "configs": CONFIGS,
+    "throttles": THROTTLES,
     "records": RECORDS,
     "groups": GROUPS,
     "cluster": CLUSTER,

@@ -167,7 +167,7 @@ async def test_a_stray_replica_leads_only_where_the_topic_allows_it(autojump_clo
     assert (await cluster.state("safe")).leader == -1
     loose = await cluster.state("loose")
     assert (loose.leader, loose.isr) == (3, [3])
-    assert controller.term.settlement.unclean_elections == 1
+    assert controller.term.duties.settlement.unclean_elections == 1
     assert [entry["topic"] for entry in cluster.logged("unclean election, acknowledged records may be lost")] == [
         "loose"
     ]
@@ -386,7 +386,7 @@ async def test_a_znode_that_was_mended_counts_again(autojump_clock: MockClock, c
     for tp in (TP, u0):
         assert cluster.brokers[2].metadata[tp].leader == cluster.brokers[2].roles[tp].leader == 2
         assert (cluster.brokers[2].roles[tp].leader_epoch, (await cluster.state(tp.topic)).isr) == (1, [2])
-    assert not controller.term.store.unreadable_states and not controller.term.topic_store.unreadable
+    assert not controller.term.store.unreadable_states and not controller.term.duties.topic_store.unreadable
 
 
 async def test_what_is_looked_at_again_and_again_is_watched_once(autojump_clock: MockClock, cluster: Any) -> None:
@@ -395,7 +395,8 @@ async def test_what_is_looked_at_again_and_again_is_watched_once(autojump_clock:
     controller = await cluster.controller_on(1)
     await trio.sleep(10 * MENDED_CHECK_SECONDS)
     assert (
-        len(cluster.logged("topic left out: its znode cannot be read")) > 10 and controller.term.topic_store.unreadable
+        len(cluster.logged("topic left out: its znode cannot be read")) > 10
+        and controller.term.duties.topic_store.unreadable
     )
     watches = cluster.brokers[1].coordination.link.watches
     assert [len(watches[WatchKind.CHILDREN, path]) for path in (znodes.TOPICS_PATH, znodes.BROKER_IDS_PATH)] == [1, 1]
@@ -513,19 +514,6 @@ async def test_what_an_event_that_broke_off_had_to_tell_is_told_although_only_a_
         assert (metadata.isr, metadata.refused_replicas) == told
 
 
-async def test_what_is_not_served_yet_is_said_once_and_left_alone(autojump_clock: MockClock, cluster: Any) -> None:
-    await cluster.start(1)
-    await cluster.controller_on(1)
-    reassignment = znodes.ReassignPartitionsZnode
-    await cluster.admin.create(reassignment.PATH, reassignment({TP: [1]}).encode())
-    await cluster.come_to_rest()
-    assert len(cluster.logged("not served by this version, left alone")) == 1
-    assert await cluster.admin.exists(reassignment.PATH) is not None
-    await cluster.admin.set(reassignment.PATH, b"{}", 0)
-    await cluster.come_to_rest()
-    assert [entry["path"] for entry in cluster.logged("what is asked for cannot be read")] == [reassignment.PATH]
-
-
 async def test_a_controlled_shutdown_moves_leadership_and_stops_followers(
     autojump_clock: MockClock, cluster: Any
 ) -> None:
@@ -563,6 +551,26 @@ async def test_a_controlled_shutdown_moves_leadership_and_stops_followers(
     await cluster.come_to_rest()
     assert controller.term.context.shutting_down == set()
     assert (await cluster.state("single")).leader == 2
+
+
+async def test_what_a_controlled_shutdown_has_ordered_is_not_ordered_again(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3], [3, 2]])
+    await controller.ask(ControlledShutdownRequest(2, cluster.brokers[2].epoch))
+    await cluster.come_to_rest()
+    staying = cluster.brokers[3]
+    assert {topic for told in staying.told(LeaderAndIsrRequest) for topic in names_in(told)} == {"t"}
+    staying.requests.clear()
+    await cluster.create(controller, "other", [[3]])
+    await cluster.come_to_rest()
+    assert {topic for told in staying.told(LeaderAndIsrRequest) for topic in names_in(told)} == {"other"}
+
+
+def names_in(order: LeaderAndIsrRequest) -> list[str]:
+    return [topic.topic_name for topic in order.topic_states]
 
 
 async def test_a_controlled_shutdown_of_a_former_life_is_refused(autojump_clock: MockClock, cluster: Any) -> None:
