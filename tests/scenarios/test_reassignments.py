@@ -155,6 +155,34 @@ async def test_the_disk_of_an_old_replica_that_refuses_holds_nothing_up(autojump
         await moving.check({0: [4, 5]})
 
 
+async def test_an_old_copy_of_zookeeper_deletes_nothing(autojump_clock: MockClock) -> None:
+    """By which the replicas are those that have given their logs up meanwhile."""
+    async with moves([2, 3], brokers=5) as moving:
+        cluster = moving.cluster
+        await moving.ledger.produce(moving.producer, T0, numbered("m", 20))
+
+        async def stop_all() -> None:
+            for broker_id in cluster.nodes:
+                await cluster.stop(broker_id)
+
+        await stop_all()
+        old_copy = cluster.zookeeper.tree.snapshot()
+        for broker_id in cluster.nodes:
+            await cluster.start_broker(broker_id)
+        await moving.ask({0: [4, 5]})
+        await moving.check({0: [4, 5]})
+        await stop_all()
+        cluster.zookeeper.tree = old_copy
+        for broker_id in cluster.nodes:
+            await cluster.start_broker(broker_id)
+        await trio.sleep(120)
+        assert moving.znode().partitions == {0: [2, 3]}
+        for broker_id in (4, 5):
+            disk = cluster.nodes[broker_id].disk
+            assert disk.read(f"{LOG_DIR}/{TOPIC}-0/{0:020d}.log"), "it may be the last copy"
+            assert not cluster.hosts(broker_id, T0)
+
+
 # --- with other changes ----------------------------------------------------------------------------------------------
 
 

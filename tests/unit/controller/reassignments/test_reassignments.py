@@ -492,6 +492,25 @@ async def test_a_deletion_counts_before_a_reassignment(autojump_clock: MockClock
         assert await is_listed(controller, 0)
 
 
+async def test_a_znode_that_nobody_understands_any_more_costs_few_epochs_and_goes_on_once_it_is_mended(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[1]])
+    path = TopicZnode.path("t")
+    async with catching_up(cluster, 2) as slow:
+        await alter(controller, {TP: [2]})
+        znode = await cluster.admin.get(path)
+        await cluster.admin.set(path, b"{", znode.stat.version)
+        slow.clear()
+        await trio.sleep(60)
+        assert (await cluster.state("t")).leader_epoch < 10
+        assert cluster.logged("topic cannot be reassigned: its znode cannot be read")
+        await cluster.admin.set(path, znode.data, znode.stat.version + 1)
+        await check_moved(cluster, [2])
+
+
 # --- controllers that end --------------------------------------------------------------------------------------------
 
 
