@@ -9,12 +9,14 @@ parts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeVar, cast
 
 import trio
 
 from strandline.client.errors import (
     BrokerMisbehaved,
+    BrokerRefuses,
     CannotReachBroker,
     ConnectionLost,
     RequestTimedOut,
@@ -35,7 +37,7 @@ from strandline.protocol.native.frame import (
 )
 from strandline.protocol.types import NO_BROKER
 from strandline.runtime.disk import Buffer
-from strandline.runtime.network import Address, CannotConnect, Network, Transport, TransportClosed
+from strandline.runtime.network import Address, CannotConnect, ConnectionRefused, Network, Transport, TransportClosed
 
 SOFTWARE_NAME = "strandline-python"
 
@@ -171,7 +173,7 @@ class Connection:
         """Connect and agree on versions. `broker_id`: who should answer there (`WrongBroker` if another one does).
 
         `timeout_ms` bounds each request, `connect_timeout_ms` (default: the same) connecting together with the first
-        answer. Errors: CannotReachBroker, WrongBroker, BrokerMisbehaved.
+        answer. Errors: CannotReachBroker, BrokerRefuses, WrongBroker, BrokerMisbehaved.
         """
         name = broker_name(broker_id, address)
         limit_ms = timeout_ms if connect_timeout_ms is None else connect_timeout_ms
@@ -187,7 +189,8 @@ class Connection:
             if connection is not None:
                 connection.close()
             if isinstance(error, CannotConnect):
-                raise CannotReachBroker(
+                kind = BrokerRefuses if isinstance(error, ConnectionRefused) else CannotReachBroker
+                raise kind(
                     f"{name} cannot be reached: {error}; is it running, and are bootstrap_servers and its "
                     f"advertised.listeners right?"
                 ) from error
@@ -262,6 +265,13 @@ class Connection:
             self._busy = False
             if not answered:  # also when cancelled: the answer would be taken for that of the next request
                 self.close()
+
+    async def until_broken(self) -> None:
+        """Wait, between two requests, until the connection ends; what comes in although nothing was asked ends it,
+        too."""
+        with suppress(TransportClosed):
+            await self.transport.wait_readable()
+        self.close()
 
     async def call(self, message: Request, answer: type[R], *, timeout_ms: float | None = None) -> R:
         """`roundtrip` for requests whose answer has no attachments; `answer` is the class that comes back."""

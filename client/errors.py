@@ -27,6 +27,10 @@ class CannotReachBroker(ClientError):
     invalid_metadata = True
 
 
+class BrokerRefuses(CannotReachBroker):
+    """The broker's machine answers, and says that no process listens at that address."""
+
+
 class WrongBroker(CannotReachBroker):
     """Another broker (or another cluster) answers at an advertised address than the metadata says."""
 

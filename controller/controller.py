@@ -14,8 +14,11 @@ import structlog
 import trio
 
 from strandline.controller.agenda import NotController
+from strandline.controller.controller_context import LiveBroker
+from strandline.controller.liveness.refusals import FalseAlarms
 from strandline.controller.orders.channel import ConnectToBroker
 from strandline.controller.term.controller_election import Won, try_to_be_elected
+from strandline.controller.term.succession import Succession
 from strandline.controller.term.term import Term
 from strandline.protocol.messages import Message, Request
 from strandline.protocol.znodes import BrokerIdZnode, InvalidZnode
@@ -53,6 +56,8 @@ class Controller:
         self._now_ms = now_ms
         self._term: Term | None = None
         self._wake = trio.Event()
+        false_alarms = FalseAlarms()
+        self._succession = Succession(config, coordination, connect_to_broker, false_alarms, rng, log)
         self._begin_term = partial(
             self.TERM,
             broker_id=broker_id,
@@ -61,6 +66,7 @@ class Controller:
             rng=rng,
             log=log,
             state_change_log=state_change_log or log,
+            false_alarms=false_alarms,
         )
         coordination.add_session_listener(self._on_session)
 
@@ -94,24 +100,41 @@ class Controller:
         awaited."""
         task_status.started()
         failures = 0
+        gone: LiveBroker | None = None
         while True:
             await self._usable_session()
             self._wake = trio.Event()
+            found_gone, gone = gone, None  # what was found counts once: it may be answering by the next time
             try:
                 won = None
                 if await self._is_registered():
                     won = await try_to_be_elected(
-                        self._coordination, self.broker_id, self._now_ms(), self._on_change, self._log
+                        self._coordination, self.broker_id, self._now_ms(), self._on_change, self._log, found_gone
                     )
             except (CoordinationError, InvalidZnode) as error:
                 self._log.warning("election attempt failed", error=str(error))
                 failures += 1
             else:
                 if won is None:
-                    await self._wake.wait()  # /controller changed, or the registration, or the session
+                    gone = await self._until_news()
                     continue
                 failures = await self._serve(won, failures)
             await trio.sleep(self._backoff_seconds(failures))
+
+    async def _until_news(self) -> LiveBroker | None:
+        """/controller changed, or the registration, or the session: None; or the controller's process is gone: its
+        life."""
+        gone: list[LiveBroker] = []
+
+        async def watch_controller() -> None:
+            gone.append(await self._succession.until_gone())
+            self._wake.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch_controller)
+            await self._wake.wait()
+            nursery.cancel_scope.cancel()
+        return gone[0] if gone else None
 
     async def _serve(self, won: Won, failures: int) -> int:
         """One term. Returns how many terms and attempts in a row came to nothing."""

@@ -147,8 +147,10 @@ class PartitionChange:
 
 @dataclass(slots=True)
 class ControllerContext:
-    """The picture. `brokers` holds every registered broker, also those that are shutting down.
+    """The picture. `brokers` holds every live broker, also those that are shutting down.
 
+    suspects: brokers that are registered and whose processes seem to be gone (`liveness`): they do not count as live,
+        and may come back as they are.
     shutting_down: brokers that asked for a controlled shutdown; they still get requests but lead nothing new.
     unfinished_deletions: topics of `deleting` that something holds up → what.
     offline_replicas: whose log failed, was refused or cannot be made, on a live broker → why; "" where that is not
@@ -161,6 +163,7 @@ class ControllerContext:
     epoch: int = 0
     epoch_zk_version: int = -1
     brokers: dict[int, LiveBroker] = field(default_factory=dict)
+    suspects: dict[int, LiveBroker] = field(default_factory=dict)
     shutting_down: set[int] = field(default_factory=set)
     topics: dict[str, Topic] = field(default_factory=dict)
     states: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)

@@ -14,7 +14,6 @@ Rules:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -23,6 +22,7 @@ import structlog
 
 from strandline.controller.agenda import ControllerFenced
 from strandline.controller.controller_context import LeaderAndIsr, LiveBroker, PartitionChange
+from strandline.controller.registrations import read_registrations
 from strandline.protocol import znodes
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.config.standing import read_overrides
@@ -43,14 +43,11 @@ from strandline.runtime.coordination import (
     Znode,
     ZnodeStat,
 )
-from strandline.runtime.network import Address
 
 N = TypeVar("N")
 
 TRANSACTION_PARTITIONS = 100
 """Partitions per transaction: 9–12 µs each in a multi of 100."""
-MAX_BROKER_ID = 2**31 - 1
-"""A znode named by a larger number is no broker: no request could speak of it."""
 MAX_ROUNDS = 20
 """Of repeating what a competing write upset; beyond it something is at war with this controller."""
 
@@ -115,14 +112,7 @@ class ClusterStore:
     async def brokers(self, watch: Watch) -> dict[int, LiveBroker]:
         """Registered brokers by id; the czxid of a registration is the broker's epoch."""
         names = await self.children(znodes.BROKER_IDS_PATH, watch)
-        ids = [int(name) for name in names if re.fullmatch("[0-9]{1,10}", name) and int(name) <= MAX_BROKER_ID]
-        found = await self._coordination.get_many([znodes.BrokerIdZnode.path(broker_id) for broker_id in ids])
-        brokers = {}
-        for broker_id, znode in zip(ids, found, strict=True):
-            broker = None if znode is None else self._broker(broker_id, znode)
-            if broker is not None:
-                brokers[broker_id] = broker
-        return brokers
+        return await read_registrations(self._coordination, names, self._inter_broker_listener, self._log)
 
     async def lives(self, broker_ids: Iterable[int]) -> dict[int, int]:
         """How often each was started (KIP-903), of those that are registered now. In a start that number goes up before
@@ -135,26 +125,6 @@ class ClusterStore:
             for broker_id, znode, registration in zip(ids, started, registered, strict=True)
             if znode is not None and registration is not None
         }
-
-    def _broker(self, broker_id: int, znode: Znode) -> LiveBroker | None:
-        try:
-            registration = znodes.BrokerIdZnode.decode(znodes.BrokerIdZnode.path(broker_id), znode.data)
-        except znodes.InvalidZnode as error:
-            self._log.error("broker left out: its registration cannot be read", broker=broker_id, error=str(error))
-            return None
-        endpoints = registration.endpoints
-        ours = [e for e in endpoints if e.listener == self._inter_broker_listener] or list(endpoints)
-        if not ours:
-            self._log.error("broker left out: its registration names no endpoint", broker=broker_id)
-            return None
-        return LiveBroker(
-            broker_id,
-            znode.stat.czxid,
-            endpoints,
-            Address(ours[0].host, ours[0].port),
-            registration.rack,
-            registration.lossy_start,
-        )
 
     async def states(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr]:
         """Partition states that are there and can be read. ControllerFenced when a later controller wrote one; one that
@@ -207,12 +177,17 @@ class ClusterStore:
                 found.append(notification)
         return paths, found
 
-    async def asked(self, path: str, watch: Watch, decode: Callable[[str, bytes], N]) -> N | None:
-        """What a znode of another tool asks for, and a watch on it. None where there is nothing, or what nobody
-        understands, which is reported."""
+    async def watched(self, path: str, watch: Watch) -> Znode | None:
+        """A znode that may be there or not, and a watch on it."""
         if await self._coordination.exists(path, watch) is None:
             return None
         [znode] = await self._coordination.get_many([path])
+        return znode
+
+    async def asked(self, path: str, watch: Watch, decode: Callable[[str, bytes], N]) -> N | None:
+        """What a znode of another tool asks for, and a watch on it. None where there is nothing, or what nobody
+        understands, which is reported."""
+        znode = await self.watched(path, watch)
         try:
             return None if znode is None else decode(path, znode.data)
         except znodes.InvalidZnode as error:

@@ -33,6 +33,10 @@ class CannotConnect(Exception):
     """Nobody answers at an address; the text names it and the cause."""
 
 
+class ConnectionRefused(CannotConnect):
+    """The machine answers, and says that no process listens there."""
+
+
 class CannotListen(Exception):
     """An address cannot be bound; the text names it and the cause."""
 
@@ -77,7 +81,8 @@ class Network(Protocol):
     """What a node can reach and offer."""
 
     async def connect(self, address: Address) -> Transport:
-        """CannotConnect when nobody answers. The caller bounds the time where the network has no limit of its own."""
+        """CannotConnect when nobody answers, as ConnectionRefused where the machine itself says so, at each address
+        that its name has. The caller bounds the time where the network has no limit of its own."""
 
     async def listen(self, address: Address, backlog: int = 128) -> Listener:
         """CannotListen when the address is taken or not ours."""

@@ -25,7 +25,7 @@ from typing import cast
 import trio
 
 from strandline.runtime.disk import Buffer, File
-from strandline.runtime.network import Address, CannotConnect, CannotListen, TransportClosed
+from strandline.runtime.network import Address, CannotConnect, CannotListen, ConnectionRefused, TransportClosed
 
 IOV_MAX = 1024
 """Linux's limit of buffers per system call (UIO_MAXIOV)."""
@@ -275,15 +275,18 @@ class SocketNetwork:
             cause = _cause(error) if isinstance(error, OSError) else "not a host name"
             raise CannotConnect(f"cannot connect to {address}: {cause}") from None
         last = "the name has no address"
+        refusals = 0
         for family, kind, protocol, _, name in candidates:
             try:
                 with trio.fail_after(math.inf if self._reach_timeout_s is None else self._reach_timeout_s):
                     return await self._connect_to(family, kind, protocol, cast(SocketName, name))
             except OSError as error:
                 last = _cause(error)
+                refusals += error.errno == errno.ECONNREFUSED
             except trio.TooSlowError:
                 last = f"no answer within {self._reach_timeout_s:g} s"
-        raise CannotConnect(f"cannot connect to {address}: {last}")
+        kind_of_failure = ConnectionRefused if refusals and refusals == len(candidates) else CannotConnect
+        raise kind_of_failure(f"cannot connect to {address}: {last}")
 
     async def _connect_to(self, family: int, kind: int, protocol: int, name: SocketName) -> SocketTransport:
         sock = socket.socket(family, kind, protocol)

@@ -64,6 +64,7 @@ class BrokerNode:
     disk: MemoryDisk = field(default_factory=MemoryDisk)
     disk_delay_s: float = 0.0
     lives: int = 0
+    has_vanished: bool = False
     broker: Broker | None = None
     life: Life | None = None
     coordination: NodeCoordination | None = None
@@ -152,6 +153,10 @@ class MemoryCluster(ClusterView):
         node = self.nodes[broker_id]
         assert not node.is_up, f"{node.name} runs already"
         assert self._nursery is not None, "the cluster is not running"
+        if node.has_vanished:
+            self.network.stop(node.name)
+            self.network.heal(node.name)
+            node.has_vanished = False
         self.network.start(node.name)
         node.lives += 1
         node.life = Life(f"{node.name}, life {node.lives}")
@@ -209,6 +214,15 @@ class MemoryCluster(ClusterView):
         self._end_life(self.nodes[broker_id])
         self.nodes[broker_id].disk.kill()
 
+    def vanish(self, broker_id: int) -> None:
+        """The machine is off, or its cable is out: as `crash`, but nobody resets or refuses anything, so its peers see
+        silence. Its next start brings it back."""
+        node = self.nodes[broker_id]
+        node.has_vanished = True
+        self.network.isolate(node.name)
+        self._die(node)
+        node.disk.kill()
+
     def lose_power(self, broker_id: int, choose: Choose = lose_everything) -> None:
         """As `crash`, and of what was not synced only what `choose` picks survives; the machine boots anew."""
         self._end_life(self.nodes[broker_id])
@@ -230,9 +244,12 @@ class MemoryCluster(ClusterView):
         node.disk.kill()
 
     def _end_life(self, node: BrokerNode) -> None:
+        self.network.stop(node.name)
+        self._die(node)
+
+    def _die(self, node: BrokerNode) -> None:
         assert node.is_up and node.life is not None and node.coordination is not None, f"{node.name} does not run"
         node.life.is_over = True
-        self.network.stop(node.name)
         self.zookeeper.crash(node.coordination.client)
         node.scope.cancel()
 
@@ -259,6 +276,15 @@ class MemoryCluster(ClusterView):
         """SIGCONT: what waited arrives."""
         self.network.release(node_name(broker_id))
         self.zookeeper.heal(self._client_of(broker_id))
+
+    def refuse(self, broker_id: int) -> None:
+        """Its connections break and its address refuses new ones, while the process lives and reaches the others."""
+        self.network.refuse(node_name(broker_id))
+        self.network.drop_connections(node_name(broker_id))
+
+    def take_connections(self, broker_id: int) -> None:
+        """Its address takes connections again."""
+        self.network.take_connections(node_name(broker_id))
 
     def cut(self, source: int, destination: int) -> None:
         """Nothing passes from one broker to another any more (one direction)."""

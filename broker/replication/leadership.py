@@ -43,6 +43,7 @@ class FollowerProgress:
     incarnation: which start of that broker fetches, from the fetch; −1 before the first.
     log_start_offset: where its log begins on its disk, from the fetch; −1 before the first.
     stalled_fetches: how often in a row it asked for one offset although there was data at the time before.
+    is_held_back: a throttle let nothing of this data through since its last fetch.
     """
 
     broker_id: int
@@ -53,6 +54,7 @@ class FollowerProgress:
     leader_leo_at_last_fetch: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
     stalled_fetches: int = 0
+    is_held_back: bool = False
 
     def record_fetch(self, fetch_offset: int, leader_leo: int, incarnation: int, now: float) -> None:
         """A fetch from `fetch_offset` acknowledges everything below it.
@@ -67,7 +69,8 @@ class FollowerProgress:
         if fetch_offset != self.log_end_offset:
             self.stalled_fetches = 0
         elif fetch_offset < self.leader_leo_at_last_fetch:
-            self.stalled_fetches += 1
+            self.stalled_fetches += not self.is_held_back
+            self.is_held_back = False
         self.log_end_offset = fetch_offset
         self.leader_leo_at_last_fetch = leader_leo
         self.last_fetch_at = now

@@ -59,6 +59,10 @@ DETAILED_CHANGES = 200
 as long as to change a role, and the last partition waits for all of them. Then one line tells of many that they are led
 here from now on."""
 
+DETAILED_STOPS = 20
+"""Above so many in a step none has a line of its own that only stops following, and keeps its log: a broker that leaves
+is told so of all that it has, while clients wait for their new leaders."""
+
 UNREAD = "it may lie in a log directory that could not be read; mend that, then start the broker again"
 PUT_OFF_INTERVAL_S = 60.0
 """Between two lines that a role is put off: the controller orders it again each second."""
@@ -305,8 +309,13 @@ class RoleChanges:
             return StopReplicaResponse(ErrorCode.STALE_CONTROLLER_EPOCH, [])
         self._replicas.controller_epoch = request.controller_epoch
         errors = []
-        for state in request.partition_states:
-            code, why = self._stop(state)
+        states = request.partition_states
+        is_detailed = len(states) <= DETAILED_STOPS or any(state.delete_partition for state in states)
+        if not is_detailed:
+            first = TopicPartition(states[0].topic_name, states[0].partition_index)
+            self._state_change_log.info("stops replicas", count=len(states), first=str(first))
+        for state in states:
+            code, why = self._stop(state, is_detailed=is_detailed)
             errors.append(PartitionError(state.topic_name, state.partition_index, code, why and reason_of(why)))
         self._burst.end()
         return StopReplicaResponse(ErrorCode.NONE, errors)
@@ -317,7 +326,7 @@ class RoleChanges:
         self._burst.end()
         return code
 
-    def _stop(self, state: StopReplicaPartitionState) -> tuple[ErrorCode, str | None]:
+    def _stop(self, state: StopReplicaPartitionState, *, is_detailed: bool = True) -> tuple[ErrorCode, str | None]:
         """What became of it, and why it was not done. A log that is refused is not deleted: nobody knows what it holds,
         so its topic goes once an operator has moved the folder away. Neither is one that may lie in a directory that
         could not be read: it goes at the start that reads that directory."""
@@ -337,12 +346,13 @@ class RoleChanges:
             return ErrorCode.KAFKA_STORAGE_ERROR, f"its log is not deleted, since it was refused: {refused}"
         if state.delete_partition and refused is None and self._may_be_unread(topic_partition):
             return ErrorCode.KAFKA_STORAGE_ERROR, f"its log is not deleted: {UNREAD}"
-        self._state_change_log.info(
-            "stopped replica",
-            **named_fields(*topic_partition, state.topic_id),
-            deleted=state.delete_partition,
-            epoch=state.leader_epoch,
-        )
+        if is_detailed:
+            self._state_change_log.info(
+                "stopped replica",
+                **named_fields(*topic_partition, state.topic_id),
+                deleted=state.delete_partition,
+                epoch=state.leader_epoch,
+            )
         if state.delete_partition and self._logs.get(topic_partition) is not None:
             try:
                 self._logs.delete(topic_partition)

@@ -5,10 +5,11 @@ The procedures carry the numbers of the reference text (000, "Broker failure" an
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from strandline.controller.agenda import Event
 from strandline.controller.controller_context import LiveBroker
+from strandline.controller.liveness.suspects import Suspects
 from strandline.controller.orders.broker_orders import OrderBuilder
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.tools import Tools
@@ -25,6 +26,7 @@ class BrokerChanges:
         tools: Tools,
         settlement: Settlement,
         tracker: DeletionTracker,
+        suspects: Suspects,
         go_on_deleting: Event,
         unreadable_topics: Collection[str],
     ) -> None:
@@ -32,6 +34,8 @@ class BrokerChanges:
         self._context, self._outbox = tools.context, tools.outbox
         self._settlement = settlement
         self._tracker = tracker
+        self._suspects = suspects
+        suspects.look = self.look
         self._go_on_deleting = go_on_deleting
         self._unreadable_topics = unreadable_topics
         self._brokers_changed = False
@@ -39,19 +43,17 @@ class BrokerChanges:
 
     async def look(self) -> None:
         """Broker failure and broker start; a broker that was away too briefly to be missed shows as another epoch and
-        is both (invariant 30)."""
+        is both (invariant 30). So is one whose process is gone, as far as its address tells (`liveness`), and which is
+        reached again."""
         context = self._context
         # Failure 1: the watch, then who lives.
-        live = await self._tools.store.brokers(self._tools.agenda.watch(self.look))
+        registered = await self._tools.store.brokers(self._tools.agenda.watch(self.look))
+        suspected_before = dict(context.suspects)
+        live = self._suspects.live(registered)
         gone = [b for b in context.brokers.values() if b.broker_id not in live or live[b.broker_id].epoch != b.epoch]
         new = [b for b in live.values() if b in gone or context.brokers.get(b.broker_id) != b]
+        self._tell(gone, suspected_before, registered)
         for known in gone:
-            self._tools.log.info(
-                "broker failed",
-                broker=known.broker_id,
-                broker_epoch=known.epoch,
-                session_timeout_ms=self._tools.config.zookeeper_session_timeout_ms,
-            )
             self._settlement.stale_metadata.update(dict.fromkeys(context.partitions_on(known.broker_id)))
             self._brokers_changed = True
             context.remove_broker(known.broker_id)
@@ -75,11 +77,33 @@ class BrokerChanges:
         if new:
             await self._on_new_brokers(new)
 
+    def _tell(
+        self,
+        gone: Iterable[LiveBroker],
+        suspected_before: Mapping[int, LiveBroker],
+        registered: Mapping[int, LiveBroker],
+    ) -> None:
+        suspects = self._context.suspects
+        for broker in gone:
+            if broker.broker_id in suspects:
+                event = "broker suspected: its process is gone, its session lives"
+                self._tools.log.warning(event, broker=broker.broker_id, broker_epoch=broker.epoch)
+        missed = [broker for broker in gone if broker.broker_id not in suspects]
+        missed += [broker for broker in suspected_before.values() if registered.get(broker.broker_id) != broker]
+        for broker in missed:
+            self._tools.log.info(
+                "broker failed",
+                broker=broker.broker_id,
+                broker_epoch=broker.epoch,
+                session_timeout_ms=self._tools.config.zookeeper_session_timeout_ms,
+            )
+
     async def _on_new_brokers(self, new: Sequence[LiveBroker]) -> None:
         context = self._context
         for broker in new:
             self._tools.log.info("broker started", broker=broker.broker_id, broker_epoch=broker.epoch)
             context.brokers[broker.broker_id] = broker
+            context.suspects.pop(broker.broker_id, None)
             self._outbox.open(broker)
             self._tracker.retry(broker.broker_id)
         builder = OrderBuilder(context)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from strandline.client.connection import Connection
-from strandline.client.errors import ClientError
+from strandline.client.errors import BrokerRefuses, ClientError
 from strandline.protocol.errors import RemoteProtocolError
 from strandline.protocol.messages import Message, Request
 from strandline.runtime.network import Address, Network
@@ -16,17 +16,25 @@ class BrokerUnreachable(Exception):
     """No answer from a broker; whether it carried the request out is unknown. The text names broker and cause."""
 
 
+class BrokerRefusesConnections(BrokerUnreachable):
+    """Its machine answers, and says that no process listens there."""
+
+
 class BrokerChannel(Protocol):
     """A connection to one broker's inter-broker listener."""
 
     async def request(self, message: Request) -> Message:
         """Its answer, of the request's `RESPONSE` class. BrokerUnreachable: use another channel."""
 
+    async def until_broken(self) -> None:
+        """Wait, while nothing is asked, until the connection ends."""
+
     def close(self) -> None: ...
 
 
 ConnectToBroker = Callable[[Address, int], Awaitable[BrokerChannel]]
-"""(address, broker id) → channel; BrokerUnreachable when nobody, or somebody else, answers there."""
+"""(address, broker id) → channel; BrokerUnreachable when nobody, or somebody else, answers there, as
+BrokerRefusesConnections where no process listens."""
 
 
 class ConnectionChannel:
@@ -42,6 +50,9 @@ class ConnectionChannel:
             raise BrokerUnreachable(str(error)) from error
         return response
 
+    async def until_broken(self) -> None:
+        await self._connection.until_broken()
+
     def close(self) -> None:
         self._connection.close()
 
@@ -54,6 +65,8 @@ def connector(network: Network, *, client_id: str, timeout_ms: float) -> Connect
             return ConnectionChannel(
                 await Connection.open(network, address, client_id=client_id, timeout_ms=timeout_ms, broker_id=broker_id)
             )
+        except BrokerRefuses as error:
+            raise BrokerRefusesConnections(str(error)) from error
         except (ClientError, RemoteProtocolError) as error:
             raise BrokerUnreachable(str(error)) from error
 

@@ -172,7 +172,8 @@ class Settlement:
         return list(states)
 
     async def read_again(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Read states again; returns the partitions that had moved. A broker that gave up what it might betray
+        """Read states again; returns the partitions that had moved, which is news for all: what the leader's own word
+        of its change brings later is known by then. A broker that gave up what it might betray
         (`broker/membership/loss_reports`) raised the epoch: nobody else has told the leader. Nor does anybody else tell
         a broker that refused its role while others rested on its log that they do no more: it may play it now
         (`StrayLog`)."""
@@ -182,6 +183,7 @@ class Settlement:
             before = self._context.states[tp]
             if state.zk_version != before.zk_version:
                 moved.append(tp)
+                self.stale_metadata[tp] = None
             released = {*before.isr, *before.elr}.difference(state.isr, state.elr)
             may_play = any((broker_id, tp) in self._context.offline_replicas for broker_id in released)
             if may_play or state.leader_epoch != before.leader_epoch:
@@ -205,6 +207,11 @@ class Settlement:
         self._outbox.send(builder)
         self._agenda.poke()
 
+    def note_announced(self, changed: Mapping[TopicPartition, None]) -> None:
+        """Somebody has queued the orders for these himself."""
+        for tp in changed:
+            self.unannounced.pop(tp, None)
+
     async def settle_and_announce(
         self,
         partitions: Sequence[TopicPartition] = (),
@@ -224,7 +231,11 @@ class Settlement:
     async def on_isr_changes(self, notes: Sequence[IsrChangeNotificationZnode] | None) -> None:
         """Leaders wrote these states: read them, take out who died before this was heard, tell everybody."""
         named = self._context.partitions() if notes is None else (tp for note in notes for tp in note.partitions)
-        self.stale_metadata.update(dict.fromkeys(await self.read_again(named)))
+        await self.refresh(named)
+
+    async def refresh(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read states again that may have moved, and do what follows from that."""
+        await self.read_again(partitions)
         await self.settle_and_announce()
 
     async def settle_offline(self) -> None:

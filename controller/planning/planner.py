@@ -8,6 +8,9 @@ Rules:
 * Whoever leaves an ISR is eligible from then on, unless it may have lost data: it has what was committed while it was a
   member, and no leader commits anything more before that list is empty (`broker/replication/leadership.py`). Where the
   ISR keeps the minimum, whoever writes the plan empties the list at once (`Settlement`).
+* Who is only suspected to be dead may come back as it is: while one of those who have everything is, nothing is decided
+  that costs data, and a state that no other can lead is left as it is, with its leader. When its session ends, that
+  goes on.
 * Nobody leads who may have lost what it acknowledged, while anybody is known who has it: the partition waits for those
   (invariant 22). Where nobody is known, all assigned replicas are asked for their longest log (`Plan.recover`).
 """
@@ -69,9 +72,7 @@ def _leads_in_this_life(context: ControllerContext, topic_partition: TopicPartit
     return context.has_live_leader(topic_partition) and not (0 < state.mzxid < context.brokers[state.leader].epoch)
 
 
-def _members_online(
-    context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr
-) -> tuple[int, ...]:
+def members_online(context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr) -> tuple[int, ...]:
     """Members that stay. Who is no replica (Kafka was interrupted while it moved the partition) is told of no leader
     and follows none: it would count for the minimum without having anything."""
     return tuple(
@@ -92,7 +93,7 @@ def _first_leader(context: ControllerContext, topic_partition: TopicPartition) -
 
 
 def _shrink(context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr) -> PartitionChange | None:
-    isr = _members_online(context, topic_partition, state)
+    isr = members_online(context, topic_partition, state)
     if isr == state.isr:
         return None
     return change_state(context, topic_partition, state, state.leader, isr, "in-sync replica failed")
@@ -105,12 +106,15 @@ def _elect(
     in_sync = [member for member in state.isr if member not in state.lossy]
     leader = offline_election(able, in_sync, state.elr)
     if leader is not None and leader in in_sync:
-        isr = _members_online(context, topic_partition, state)
+        isr = members_online(context, topic_partition, state)
         return change_state(context, topic_partition, state, leader, isr, "leader failed")
     if leader is not None:
         why = "no in-sync replica lives, an eligible one does"
         return change_state(context, topic_partition, state, leader, (leader,), why)
     missed = tuple(member for member in state.whole or context.replicas(topic_partition) if member not in able)
+    if any(member in context.suspects for member in missed):
+        plan.waits[topic_partition] = missed
+        return None
     if able and (may_lose or not missed):
         plan.recover[topic_partition] = able
     else:
@@ -197,7 +201,7 @@ def plan_controlled_shutdown(
         state = context.states.get(topic_partition)
         if state is None or leaving not in state.isr or topic_partition.topic in context.deleting:
             continue
-        isr = tuple(m for m in _members_online(context, topic_partition, state) if m != leaving)
+        isr = tuple(m for m in members_online(context, topic_partition, state) if m != leaving)
         staying = [member for member in isr if member not in silent]
         leader: int | None = state.leader if state.leader in staying else None
         if state.leader == leaving:

@@ -5,6 +5,10 @@ A `/controller` of this very broker is left over from an earlier session of it (
 lost): it is replaced in the same transaction, so it need not time out first. Nobody else can hold this broker's id
 while this broker is registered under it.
 
+A `/controller` of a broker whose process is gone is replaced in the same way, before its session ends: the transaction
+checks that it is still that life which is registered. If it lives all the same, its epoch fences it, as it fences
+whoever was paused, and its watch on `/controller` tells it.
+
 Where `/controller_epoch/strandline` equals `/controller_epoch`, every term since the states were judged last
 (`fail_over`) was one of ours. Then the same transaction raises both, so that neither a term that ends at once
 nor a lost answer breaks the chain.
@@ -16,9 +20,12 @@ from typing import NamedTuple
 
 import structlog
 
+from strandline.controller.controller_context import LiveBroker
 from strandline.protocol import znodes
+from strandline.protocol.znodes import BrokerIdZnode
 from strandline.runtime.coordination import (
     MATCH_ANY_VERSION,
+    Check,
     Coordination,
     Create,
     Delete,
@@ -39,6 +46,8 @@ class Won(NamedTuple):
     epoch_zk_version: int
     follows_ours: bool
     """No controller of another kind was in charge since the states were judged last."""
+    found_gone: LiveBroker | None = None
+    """The controller before, if it was replaced because its process is gone."""
 
 
 async def try_to_be_elected(
@@ -47,14 +56,26 @@ async def try_to_be_elected(
     timestamp_ms: int,
     watch: Watch,
     log: structlog.typing.FilteringBoundLogger,
+    found_gone: LiveBroker | None = None,
 ) -> Won | None:
-    """One attempt. None: somebody else is, or may be, controller; `watch` fires when `/controller` changes."""
+    """One attempt. None: somebody else is, or may be, controller; `watch` fires when `/controller` changes. found_gone:
+    the life of a broker whose process is gone; it is replaced if it is controller."""
     epoch, epoch_zk_version = await _read_epoch(coordination)
     operations: list[Operation] = []
-    if await coordination.exists(znodes.CONTROLLER_PATH, watch) is not None:
-        if await _holder(coordination, log) != broker_id:
+    stat = await coordination.exists(znodes.CONTROLLER_PATH, watch)
+    if stat is not None:
+        holder = await _holder(coordination, log)
+        if holder == broker_id:
+            found_gone = None
+        elif found_gone is None or holder != found_gone.broker_id:
             return None
-        operations.append(Delete(znodes.CONTROLLER_PATH))
+        else:
+            registration = BrokerIdZnode.path(holder)
+            its = await coordination.exists(registration)
+            if its is None or (its.czxid, its.ephemeral_owner) != (found_gone.epoch, stat.ephemeral_owner):
+                return None
+            operations.append(Check(registration, its.version))
+        operations.append(Delete(znodes.CONTROLLER_PATH, stat.version))
     mine = znodes.ControllerZnode(broker_id, timestamp_ms).encode()
     operations.append(Create(znodes.CONTROLLER_PATH, mine, ephemeral=True))
     raised = znodes.ControllerEpochZnode(epoch + 1).encode()
@@ -67,9 +88,9 @@ async def try_to_be_elected(
     except TransactionFailed as error:
         log.info("another broker was faster in the election", error=str(error.cause))
         return None
-    stat = results[-1]
-    assert isinstance(stat, ZnodeStat)
-    return Won(epoch + 1, stat.version, follows_ours)
+    raised_to = results[-1]
+    assert isinstance(raised_to, ZnodeStat)
+    return Won(epoch + 1, raised_to.version, follows_ours, found_gone if stat is not None else None)
 
 
 async def _read_epoch(coordination: Coordination) -> tuple[int, int]:

@@ -3,15 +3,18 @@ Failover").
 
 1. Read and raise the controller epoch: done, in the transaction that won the election (`controller_election`).
 2. Watch /admin/reassign_partitions, and 3. /admin/preferred_replica_election: with what step 12 looks at.
-9. Running as controller, 11. automatic rebalance of preferred leaders (not served by this version), 12. go on with the
-   topics that are being deleted and with what else was asked for meanwhile: `Term`, once the others are done.
+9. Running as controller, 11. automatic rebalance of preferred leaders (`partitions/rebalance.py`), 12. go on with the
+   topics that are being deleted and with what else was asked for meanwhile, as preferred leaders in that znode: `Term`,
+   once the others are done.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from strandline.controller.agenda import Event
+from strandline.controller.controller_context import LiveBroker
 from strandline.controller.orders.broker_orders import OrderBuilder
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.planning.planner import plan_doubtful_eligibles
@@ -28,9 +31,11 @@ async def fail_over(
     look_at_topics: Event,
     look_at_deletions: Event,
     look_at_brokers: Event,
+    live: Callable[[Mapping[int, LiveBroker]], dict[int, LiveBroker]],
     follows_ours: bool,
 ) -> None:
-    """`look_at_…`: the events that the watches put.
+    """`look_at_…`: the events that the watches put. live: those of the registered brokers whose processes are not gone
+    (`Suspects.live`).
 
     follows_ours: no real Kafka's controller was in charge since the states were judged last. It leaves eligible
     replicas in what it writes otherwise, so after its terms nobody counts as one."""
@@ -42,7 +47,7 @@ async def fail_over(
     if tools.config.delete_topic_enable:
         doomed = await store.children(DELETE_TOPICS_PATH, watch(look_at_deletions))
     # 6. Watch /brokers/ids.
-    brokers = await store.brokers(watch(look_at_brokers))
+    brokers = live(await store.brokers(watch(look_at_brokers)))
     # 7. The context: topics, live brokers, leader and ISR of every partition.
     context.topics = await topic_store.topics(topic_names)
     context.states = await store.states(list(context.partitions()))

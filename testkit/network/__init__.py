@@ -24,7 +24,7 @@ from collections import deque
 
 import trio
 
-from strandline.runtime.network import Address, CannotConnect, CannotListen, TransportClosed
+from strandline.runtime.network import Address, CannotConnect, CannotListen, ConnectionRefused, TransportClosed
 from strandline.testkit.network.pipes import DEFAULT_WINDOW_BYTES, MemoryLink, MemoryTransport, Pipe
 
 FIRST_EPHEMERAL_PORT = 40_000
@@ -77,6 +77,7 @@ class MemoryNode:
         self.host = host
         self.reach_timeout_s = math.inf
         self.down = False
+        self.refuses = self.takes_nobody = False
         self._network = network
 
     async def connect(self, address: Address) -> MemoryTransport:
@@ -161,6 +162,23 @@ class MemoryNetwork:
                 transport.repeat()
         self.changed()
 
+    def refuse(self, name: str) -> None:
+        """Connecting to the node is refused, by a packet filter or a port that is taken away for a while; its process
+        lives and connections that are open stay."""
+        self.node(name).refuses = True
+
+    def take_connections(self, name: str) -> None:
+        """Connecting to the node works again."""
+        self.node(name).refuses = False
+
+    def fill_queue(self, name: str) -> None:
+        """The node accepts nobody for a while: who connects hears nothing."""
+        self.node(name).takes_nobody = True
+
+    def empty_queue(self, name: str) -> None:
+        """It accepts again; who waits gets in with the next SYN."""
+        self.node(name).takes_nobody = False
+
     def drop_connections(self, one: str, other: str | None = None) -> int:
         """Reset every connection of `one` (with `other`, or with anybody): both sides see it. Returns how many."""
         dropped = 0
@@ -220,7 +238,7 @@ class MemoryNetwork:
             raise CannotConnect(f"cannot connect to {address}: node {node.name} is down")
         target = self._owner_of(node, address)
         with trio.move_on_after(node.reach_timeout_s) as reaching:
-            await self._pass_cuts(node.name, target)
+            await self._get_through(node, address, target)
         if reaching.cancelled_caught:
             raise CannotConnect(f"cannot connect to {address}: no answer within {node.reach_timeout_s:g} s")
         there, back = self.link(node.name, target), self.link(target, node.name)
@@ -228,21 +246,29 @@ class MemoryNetwork:
         if round_trip_s:
             await trio.sleep(round_trip_s)
         listener = self._find_listener(node, address)
-        if listener is None or len(listener.pending) >= listener.backlog:
-            raise CannotConnect(f"cannot connect to {address}: refused")
+        if listener is None or (self.node(target).refuses and target != node.name):
+            raise ConnectionRefused(f"cannot connect to {address}: refused")
         return self._join(node, address, listener)
 
-    async def _pass_cuts(self, source: str, target: str) -> None:
+    async def _get_through(self, node: MemoryNode, address: Address, target: str) -> None:
         """As TCP, which repeats its SYN ever more rarely: whoever connects during a cut does not get through when it is
-        healed, but with the next SYN. The caller bounds the time."""
+        healed, but with the next SYN. Nor is anybody refused whom a full queue has no place for. The caller bounds the
+        time."""
+        source = node.name
         pause_s = FIRST_SYN_PAUSE_S
         there, back = self.link(source, target), self.link(target, source)
-        while there.blocked or back.blocked:
+        while there.blocked or back.blocked or self._is_full(node, address):
             if there.held or back.held:
                 await self._topology_changed.park()
                 continue
             await trio.sleep(pause_s)
             pause_s = min(2 * pause_s, LAST_SYN_PAUSE_S)
+
+    def _is_full(self, node: MemoryNode, address: Address) -> bool:
+        listener = self._find_listener(node, address)
+        if listener is None:
+            return False
+        return len(listener.pending) >= listener.backlog or self.node(listener.node).takes_nobody
 
     def _join(self, node: MemoryNode, address: Address, listener: MemoryListener) -> MemoryTransport:
         there = Pipe(self.link(node.name, listener.node))

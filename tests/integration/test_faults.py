@@ -118,6 +118,24 @@ async def test_a_killed_broker_costs_nothing_that_was_acknowledged(cluster: Embe
     assert not load.errors
 
 
+@pytest.mark.parametrize("role", ["leader", "controller"])
+async def test_a_killed_broker_is_missed_before_its_session_ends(
+    new_cluster: Callable[..., EmbeddedCluster], role: str
+) -> None:
+    cluster = new_cluster(3, session_timeout_ms=60_000)  # it would be waited for, for so long
+    await off_loop(cluster.start)
+    async with under_load(cluster) as load:
+        leader = await leader_of(cluster)
+        victim = leader if role == "leader" else (await metadata(cluster)).controller_id
+        ended = expiries(cluster)
+        await off_loop(cluster.kill_broker, victim)
+        await wait_led_without(cluster, victim)
+        await load.wait_acked(100)
+        assert expiries(cluster) == ended, "the session was over: nothing was tested"
+        await off_loop(cluster.start_broker, victim)
+    assert not load.errors
+
+
 async def test_a_broker_that_returns_within_its_old_session_is_taken_back_at_once(
     new_cluster: Callable[..., EmbeddedCluster],
 ) -> None:

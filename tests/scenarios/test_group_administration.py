@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import trio
@@ -15,7 +15,7 @@ from strandline.protocol.consumer_protocol import Assignment, encode_assignment
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.cluster import MemoryCluster
 from support.group_client import GroupClient
-from support.scenario import T0, cluster_with_topic
+from support.scenario import SESSIONS_ALONE, T0, cluster_with_topic
 
 PROPERTIES = {"offsets.topic.num.partitions": "3", "group.initial.rebalance.delay.ms": "0"}
 ABSENT = TopicPartition("absent", 0)
@@ -29,8 +29,11 @@ class Member(GroupClient):
 
 
 @asynccontextmanager
-async def a_site() -> AsyncIterator[tuple[MemoryCluster, TrioAdmin]]:
-    async with cluster_with_topic(properties=PROPERTIES) as (cluster, *_), cluster.admin() as admin:
+async def a_site(properties: Mapping[str, str] | None = None) -> AsyncIterator[tuple[MemoryCluster, TrioAdmin]]:
+    async with (
+        cluster_with_topic(properties={**PROPERTIES, **(properties or {})}) as (cluster, *_),
+        cluster.admin() as admin,
+    ):
         yield cluster, admin
 
 
@@ -56,7 +59,7 @@ async def test_groups_of_all_brokers_are_listed_with_their_states(autojump_clock
 
 
 async def test_a_broker_out_of_reach_is_named_beside_the_groups_of_the_others(autojump_clock: object) -> None:
-    async with a_site() as (cluster, admin):
+    async with a_site(SESSIONS_ALONE) as (cluster, admin):
         for number in range(6):
             await admin.alter_group_offsets(f"g{number}", {T0: GroupOffset(1)})
         before = (await admin.describe_groups([f"g{number}" for number in range(6)])).values()
@@ -158,7 +161,7 @@ async def test_members_are_removed_by_instance_and_all_together(autojump_clock: 
 
 
 async def test_a_coordinator_that_moves_is_asked_where_it_went(autojump_clock: object) -> None:
-    async with a_site() as (cluster, admin), trio.open_nursery() as nursery:
+    async with a_site(SESSIONS_ALONE) as (cluster, admin), trio.open_nursery() as nursery:
         await admin.alter_group_offsets("g", {T0: GroupOffset(7)})
         view = (await admin.describe_groups(["g"]))["g"]
         assert isinstance(view, GroupView)

@@ -23,6 +23,7 @@ import msgspec
 import trio
 
 from strandline.broker.network.request import RequestInHand
+from strandline.broker.replication.held_fetches import FetchPlan
 from strandline.broker.replication.partition import Partition
 from strandline.client.errors import ClientError
 from strandline.controller.orders.channel import BrokerUnreachable
@@ -125,6 +126,7 @@ class BareCluster(ClusterView):
                 "zookeeper.connect": "memory:2181",
                 "listeners": f"PLAINTEXT://broker-{broker_id}:9092",
                 "log.dirs": LOG_DIR,
+                "failure.detection.refused.ms": "0",  # sessions of the dead end by hand
                 **self._config,
             }
         )
@@ -248,7 +250,7 @@ class BareCluster(ClusterView):
         if leader is None:
             return False
         fetcher._resume_at.clear()
-        request, asked = fetcher._request([partition], trio.current_time())
+        request, asked = fetcher._request(FetchPlan([partition]), trio.current_time())
         call = Call(_without_wait(request))
         before = self._standing(leader, follower.broker_id, partition)
         response = leader.answer(call)

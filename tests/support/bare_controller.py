@@ -34,6 +34,9 @@ class _Channel:
     async def request(self, message: Request) -> Message:
         return await self._deliver(self._broker_id, message)
 
+    async def until_broken(self) -> None:
+        raise AssertionError("nobody watches processes here")
+
     def close(self) -> None: ...
 
 

@@ -14,6 +14,8 @@ from strandline.testkit.inspection import Ledger, read_all
 
 T0 = TopicPartition("t", 0)
 LAG_TIME_MAX_S = 4.0
+SESSIONS_ALONE = {"failure.detection.refused.ms": "0"}
+"""Properties for brokers that are to be missed when their sessions end, and not before."""
 
 
 def numbered(prefix: str, count: int) -> list[bytes]:

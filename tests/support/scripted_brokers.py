@@ -63,7 +63,11 @@ class ScriptedBroker:
         self.rack = rack
         self.coordination: MemoryCoordination = zookeeper.client()
         self.epoch = -1
-        self.reachable = False
+        self._is_reachable = False
+        self.refuses = False
+        """Its machine says that nobody listens, to whoever connects anew."""
+        self.hung_up = trio.Event()
+        """Connections that were made before break."""
         self.gate = trio.Event()
         self.gate.set()
         self.script: Callable[[Request], Message | None] = lambda request: None
@@ -76,6 +80,21 @@ class ScriptedBroker:
         """Partitions on its disk; they outlive it."""
         self.log_ends: dict[TopicPartition, tuple[int, int]] = {}
         """(epoch, end offset) of each log, for whoever asks."""
+
+    @property
+    def reachable(self) -> bool:
+        return self._is_reachable
+
+    @reachable.setter
+    def reachable(self, is_reachable: bool) -> None:
+        self._is_reachable = is_reachable
+        if not is_reachable:
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        """Break all connections."""
+        event, self.hung_up = self.hung_up, trio.Event()
+        event.set()
 
     @property
     def address(self) -> Address:
@@ -220,6 +239,10 @@ class ScriptedChannel:
 
     def __init__(self, broker: ScriptedBroker) -> None:
         self._broker = broker
+        self._hung_up = broker.hung_up
+
+    async def until_broken(self) -> None:
+        await self._hung_up.wait()
 
     async def request(self, message: Request) -> Message:
         return await self._broker.request(message)

@@ -14,7 +14,7 @@ import trio
 from structlog.testing import LogCapture
 
 from strandline.controller.controller import Controller
-from strandline.controller.orders.channel import BrokerChannel, BrokerUnreachable
+from strandline.controller.orders.channel import BrokerChannel, BrokerRefusesConnections, BrokerUnreachable
 from strandline.protocol import znodes
 from strandline.protocol.messages import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from strandline.protocol.types import TopicPartition
@@ -60,8 +60,10 @@ class Cluster:
         if broker is None:
             raise BrokerUnreachable(f"nobody listens for broker {broker_id}")
         assert address == broker.address == Address("broker", FIRST_PORT + broker_id)
+        if broker.refuses:
+            raise BrokerRefusesConnections(f"broker {broker_id} refuses connections")
         if not broker.reachable:
-            raise BrokerUnreachable(f"broker {broker_id} refuses connections")
+            raise BrokerUnreachable(f"broker {broker_id} is out of reach")
         return ScriptedChannel(broker)
 
     def start_controller(

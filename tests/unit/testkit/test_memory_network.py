@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from strandline.runtime.network import Address, CannotConnect, TransportClosed
+from strandline.runtime.network import Address, CannotConnect, ConnectionRefused, TransportClosed
 from strandline.testkit.network import MemoryNetwork
 from strandline.testkit.network.pipes import MemoryTransport
 from support.raw_client import RawClient
@@ -261,3 +261,15 @@ async def test_all_nodes_share_loopback_but_not_their_own_hosts() -> None:
     transport = await network.node("a").connect(Address("c", 9092))
     assert transport.other is not None
     assert transport.other.node == "c"
+
+
+async def test_who_refuses_keeps_its_open_connections() -> None:
+    network = MemoryNetwork()
+    a, b = await connect(network)
+    network.refuse("b")
+    with pytest.raises(ConnectionRefused):
+        await network.node("a").connect(ADDRESS)
+    a.send_nowait([b"still there"])
+    assert await receive(b) == b"still there"
+    network.take_connections("b")
+    await network.node("a").connect(ADDRESS)

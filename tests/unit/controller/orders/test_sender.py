@@ -196,6 +196,9 @@ class Peer:
             else StopReplicaResponse(code, [])
         )
 
+    async def until_broken(self) -> None:
+        await trio.sleep_forever()
+
     def close(self) -> None:
         self.closed += 1
 

@@ -1,0 +1,1 @@
+"""Whose process is gone, told by its address, which refuses: a hint, long before a session ends."""
