@@ -39,10 +39,7 @@ from strandline.controller.partitions.rebalance import Rebalance
 from strandline.controller.partitions.recovery import Recovery
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.partitions.waits import Waits
-from strandline.controller.reassignments.reassignment_requests import ReassignmentRequests
-from strandline.controller.reassignments.reassignment_store import ReassignmentStore
-from strandline.controller.reassignments.reassignments import Reassignments
-from strandline.controller.reassignments.tools_znode import AskedByTools
+from strandline.controller.reassignments.parts import ReassignmentParts
 from strandline.controller.store import ClusterStore
 from strandline.controller.term.asked_elections import AskedElections
 from strandline.controller.term.controller_election import Won
@@ -126,12 +123,9 @@ class Term:
         self.topic_store = TopicStore(coordination, self.store, draw_id, self.log)
         tracker = DeletionTracker()
         growth = Growth(tools, self.topic_store, self.settlement)
-        self.topic_changes = TopicChanges(tools, self.topic_store, self.settlement, tracker, growth.look)
-        topics = self.topic_changes
+        topics = self.topic_changes = TopicChanges(tools, self.topic_store, self.settlement, tracker, growth.look)
         self.deletion = Deletion(tools, self.topic_store, tracker, topics.look, topics.tell_unfinished_deletions)
-        moves = Reassignments(tools, self.settlement, ReassignmentStore(coordination, self.store, self.log))
-        asked_by_tools, reassignment_requests = AskedByTools(tools, moves), ReassignmentRequests(tools, moves)
-        self.deletion.on_begun = asked_by_tools.topics_change
+        moves = ReassignmentParts(tools, self.settlement, self.deletion, coordination)
         self.suspects = Suspects(tools, broker_id, connect, false_alarms, won.found_gone)
         self.broker_changes = BrokerChanges(
             tools, self.settlement, tracker, self.suspects, self.deletion.go_on, self.topic_store.unreadable
@@ -146,8 +140,8 @@ class Term:
             growth.look,
             Notifications(tools, isr_change.FOLDER, isr_change.decode, self.settlement.on_isr_changes).look,
             Notifications(tools, log_dir_event.FOLDER, log_dir_event.decode, roles.on_failed_logs).look,
+            moves.asked_by_tools.look,
             AskedElections(tools, elections).look,
-            asked_by_tools.look,
         )
         """What others may have asked for in ZooKeeper before this term; each sets a watch for what they ask later."""
         self.answers: dict[type[Request], Callable[[Any], Awaitable[Message]]] = {
@@ -155,8 +149,8 @@ class Term:
             DeleteTopicsRequest: self.deletion.answer,
             CreatePartitionsRequest: growth.answer,
             ElectLeadersRequest: ElectLeaders(tools, elections, losses).answer,
-            AlterPartitionReassignmentsRequest: reassignment_requests.alter,
-            ListPartitionReassignmentsRequest: reassignment_requests.list,
+            AlterPartitionReassignmentsRequest: moves.requests.alter,
+            ListPartitionReassignmentsRequest: moves.requests.list,
             ControlledShutdownRequest: ControlledShutdown(tools, self.settlement).answer,
         }
         """What clients and brokers ask of the controller."""

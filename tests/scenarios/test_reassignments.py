@@ -49,6 +49,26 @@ async def test_one_replica_and_three_again_with_a_minimum_of_two_refuse_nobody(a
         assert moving.ledger.unknown == []
 
 
+async def test_producers_go_on_while_the_first_replica_of_a_minimum_of_two_is_copied(
+    autojump_clock: MockClock,
+) -> None:
+    async with moves([2], brokers=4) as moving:
+        cluster = moving.cluster
+        for broker_id in (3, 4):
+            cluster.cut_both(2, broker_id)
+        async with moving.under_load():
+            await moving.ask({0: [2, 3, 4]})
+            await trio.sleep(1)
+            before = len(moving.ledger.acked[T0])
+            await trio.sleep(3)
+            assert len(moving.ledger.acked[T0]) > before + 20
+            for broker_id in (3, 4):
+                cluster.heal(2, broker_id)
+            await trio.sleep(3)
+        assert moving.ledger.unknown == []
+        await moving.check({0: [2, 3, 4]})
+
+
 @pytest.mark.parametrize("moment_ms", [0, 5, 10, 15, 20, 30, 50, 100, 200, 300, 400, 1000])
 async def test_it_is_cancelled_at_any_moment(moment_ms: int, autojump_clock: MockClock) -> None:
     async with moves(OLD) as moving:
