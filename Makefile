@@ -85,7 +85,7 @@ bench: setup ## measure the write and read path against the ceiling
 bench-background: setup ## latency at 20 MB/s with and without background work, of one broker (BENCH="--brokers 3": of three)
 	$(PYTHON) tests/benchmarks/background.py $(BENCH)
 
-bench-failover: setup ## how long acks stay away after a SIGKILL, without and with 2000 partitions beside (BENCH="--runs 3": fewer)
+bench-failover: setup ## how long acks stay away after a SIGKILL, without and with 2000 partitions beside (BENCH="--runs 3": fewer; BENCH="--table": other faults beside Kafka)
 	$(PYTHON) tests/benchmarks/failover.py $(BENCH)
 
 bench-idle: setup ## CPU of three brokers with 12, 1000 and 5000 idle partitions (BENCH="--partitions 1000": one case)
