@@ -20,7 +20,7 @@ RECORDS ?= 100000
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak soak-cluster soak-takeovers spark-soak demo up status down bench bench-background bench-failover bench-idle bench-kafka bench-spark bench-spark-sink compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
+.PHONY: help setup check format docs test soak soak-cluster soak-takeovers spark-soak demo up status down bench bench-background bench-failover bench-idle bench-kafka bench-spark bench-spark-sink bench-throttle compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -52,7 +52,8 @@ test: setup ## run every test, in as many processes as there are cores
 
 soak: setup ## property tests, crash points, orders of blows, the cluster under load for long (MINUTES=20)
 	STRANDLINE_SOAK_MINUTES=$(or $(MINUTES),20) $(PYTHON) -m pytest -o faulthandler_timeout=0 \
-		tests/soak tests/unit/storage/crash tests/unit/storage/segments/test_damage_indexes.py
+		tests/soak tests/unit/storage/crash tests/unit/storage/segments/test_damage_indexes.py \
+		tests/scenarios/test_stopped_controllers.py
 	STRANDLINE_BLOWS=$(BLOWS) STRANDLINE_SEEDS=$(SEEDS) $(PYTHON) -m pytest -s -o faulthandler_timeout=0 \
 		tests/scenarios/test_orders_of_blows.py tests/scenarios/test_random_trials.py
 	$(PYTHON) tests/soak/cluster_soak.py --minutes $(or $(MINUTES),10) $(SOAK)
@@ -104,6 +105,9 @@ bench-spark: setup ## rows per second that Spark reads, beside its own Kafka sou
 
 bench-spark-sink: setup ## rows per second that Spark writes, beside its own Kafka sink; micro-batches, memory (BENCH="--part rates": a part)
 	$(PYTHON) tests/benchmarks/spark_sink.py $(BENCH)
+
+bench-throttle: setup ## latency of producers while a replica is filled: at full speed, throttled, not at all (BENCH="--rounds 1": fewer)
+	$(PYTHON) tests/benchmarks/throttle.py $(BENCH)
 
 compat: setup ## try Kafka's clients and tools on us, let a real Kafka take our files over and back (needs Maven, kcat)
 	@scripts/maven

@@ -31,8 +31,9 @@ from strandline.broker.replication.own_appends import OwnAppends
 from strandline.broker.replication.replicas import Replicas
 from strandline.broker.replication.role_changes import RoleChanges
 from strandline.broker.replication.stalled_followers import StalledFollowers
+from strandline.broker.replication.throttles import quota_by
 from strandline.protocol.records import Codec
-from strandline.runtime.config.broker import RACK_AWARE_SELECTOR
+from strandline.runtime.config.broker import RACK_AWARE_SELECTOR, BrokerConfig
 from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.coordination import Coordination
 from strandline.runtime.environment import Environment
@@ -77,7 +78,10 @@ class DataPlane:
         self.rebuilds = IndexRebuilds(logs, self.replicas, self.burst, self.warm)
         self.log_starts = LogStartWrites(logs, self.checkpoints, self.burst)
         cuts = CutCheckpoints(logs, self.checkpoints)
-        self.followers = Followers(self.replicas, incarnation, environment, self.burst, cuts, self.log_starts, log)
+        fetched = quota_by(config, BrokerConfig.follower_replication_throttled_rate)
+        self.followers = Followers(
+            self.replicas, incarnation, environment, self.burst, cuts, self.log_starts, fetched, log
+        )
         self.roles = RoleChanges(
             logs, self.replicas, self.burst, self.checkpoints, self.isr_updates, self.followers, state_change_log
         )
@@ -88,7 +92,8 @@ class DataPlane:
             self.replicas, self.deadlines, self.burst, stalled.look, blocking, computing, log
         )
         random = environment.random("fetch-sessions")
-        self.fetch = FetchHandler(self.replicas, self.burst, self.deadlines, stalled, self.warm, submit, random)
+        sent = quota_by(config, BrokerConfig.leader_replication_throttled_rate)
+        self.fetch = FetchHandler(self.replicas, self.burst, self.deadlines, stalled, self.warm, submit, random, sent)
         self.delete_records = DeleteRecordsHandler(
             self.replicas, self.burst, self.deadlines, self.log_starts, state_change_log
         )

@@ -47,6 +47,7 @@ from strandline.broker.network.unflushed_connections import UnflushedConnections
 from strandline.broker.patience import DELAY_TOLD_INTERVAL_S
 from strandline.broker.replication.isr_checks import run_isr_checks
 from strandline.broker.upkeep.cleaning import Cleaning
+from strandline.broker.upkeep.departed_replicas import DepartedReplicas, Questions
 from strandline.broker.upkeep.disk_failures import DiskFailures
 from strandline.broker.upkeep.housekeeping import Housekeeping
 from strandline.broker.upkeep.loading import load_logs
@@ -236,6 +237,10 @@ class Broker:
         self.topic_configs.watch(self.controller.configurations_changed)
         replicas, roles = self.data.replicas, self.data.roles
         self.orders = OrderHandlers(self.topic_configs, replicas, roles, self.registration, self._log)
+        ask_leader = Questions(replicas, self.environment.network, self._log).ask_leader
+        self.departed = DepartedReplicas(
+            self.log_manager, replicas, roles, ask_leader, self.orders.forget_topics, self._log
+        )
         self.controller_link = ControllerLink(replicas, self.environment.network, self.controller)
         self.configs = ConfigHandlers(
             self.broker_id, self.config_changes.dynamic, self.data.metadata, self.coordination, self._log
@@ -333,6 +338,7 @@ class Broker:
             partial(run_signs_of_life, replicas),
             data.checkpoints.run_high_watermarks,
             data.rebuilds.run,
+            self.departed.run,
             data.log_starts.run,
             Housekeeping(config, environment, logs, replicas, data.checkpoints).run,
             RetentionChecks(config, environment, logs, replicas, burst, self._log).run,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from strandline.cli.json_files import read_json
 from strandline.cli.options import (
     admin_of,
     bootstrap_option,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 ALL = -1
 FILE_VERSION = 1
 TIMEOUT_MS = 30_000
-MAX_FILE_BYTES = 16 * 2**20
 _PARTITION_MAX = 2**31 - 1
 _OFFSET_MAX = 2**63 - 1
 
@@ -87,12 +87,7 @@ def _from_file(path: Path) -> dict[TopicPartition, int]:
     """UsageError naming what is wrong with the file."""
     from strandline.protocol.types import TopicPartition
 
-    if path.stat().st_size > MAX_FILE_BYTES:
-        raise click.UsageError(f"{path} is larger than {MAX_FILE_BYTES} bytes")
-    try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise click.UsageError(f"{path} is no JSON: {error}") from None
+    content: Any = read_json(path)
     entries = content.get("partitions") if isinstance(content, dict) else None
     if not isinstance(entries, list) or content.get("version", FILE_VERSION) != FILE_VERSION:
         raise click.UsageError(f'{path} is not {{"partitions": [{{"topic", "partition", "offset"}}], "version": 1}}')

@@ -56,6 +56,13 @@ COMMANDS: dict[str, CommandEntry] = {
     "topics": CommandEntry("strandline.cli.topics", "topics", "Create, enlarge, list, describe and delete topics."),
     "configs": CommandEntry("strandline.cli.configs", "configs", "Show and change what is configured."),
     "groups": CommandEntry("strandline.cli.groups", "groups", "List, describe, reset and delete groups."),
+    "reassign": CommandEntry("strandline.cli.reassign", "reassign", "Move partitions to other brokers."),
+    "broker-decommission": CommandEntry(
+        "strandline.cli.decommission", "decommission", "Move everything off a broker that is to go."
+    ),
+    "elect-leaders": CommandEntry(
+        "strandline.cli.elect_leaders", "elect_leaders", "Have preferred replicas lead, or any that live."
+    ),
     "recover": CommandEntry(
         "strandline.cli.recover", "recover", "Have a partition led without replicas that do not come back."
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
@@ -50,11 +50,13 @@ class Wanted(NamedTuple):
     unavailable: bool
     as_json: bool
     yes: bool
+    assignments: tuple[tuple[int, ...], ...] | None
+    validate_only: bool
 
 
 @click.command(
     epilog="Examples: strandline topics --create --topic clicks --partitions 6 --replication-factor 3; "
-    "strandline topics alter clicks --partitions 12; strandline topics describe clicks; "
+    "strandline topics --alter --topic clicks --partitions 12; strandline topics describe clicks; "
     "strandline topics --describe --under-replicated-partitions"
 )
 @bootstrap_option
@@ -67,6 +69,13 @@ class Wanted(NamedTuple):
 @click.option("-t", "--topic", "topics", multiple=True, metavar="NAME[,NAME]…", help="May be repeated.")
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="Default: the brokers' num.partitions.")
 @click.option("-r", "--replication-factor", type=click.IntRange(1, 32_767), help="Default: the brokers' default.")
+@click.option(
+    "--replica-assignment",
+    metavar="ID:ID,ID:ID",
+    help="The brokers of each partition, the leader first, in place of both counts. For --alter of all partitions: "
+    "those of the present ones are passed over.",
+)
+@click.option("--validate-only", is_flag=True, help="Have --create or --alter checked only.")
 @click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="For --create; may be repeated.")
 @click.option("--if-exists", is_flag=True, help="Topics that do not exist are no error.")
 @click.option("--if-not-exists", is_flag=True, help="Topics that exist already are no error.")
@@ -84,6 +93,8 @@ def topics(
     topics: tuple[str, ...],
     partitions: int | None,
     replication_factor: int | None,
+    replica_assignment: str | None,
+    validate_only: bool,
     configs: tuple[str, ...],
     if_exists: bool,
     if_not_exists: bool,
@@ -97,10 +108,15 @@ def topics(
     action, names = action_and_names(words, flags, topics)
     if action != "create" and (replication_factor is not None or configs or if_not_exists):
         raise click.UsageError("--replication-factor, --config and --if-not-exists go with --create", ctx)
-    if action not in ("create", "alter") and partitions is not None:
-        raise click.UsageError("--partitions goes with --create and --alter", ctx)
-    if action == "alter" and partitions is None:
-        raise click.UsageError("--alter needs --partitions, how many there are to be in all", ctx)
+    if action not in ("create", "alter") and (partitions is not None or replica_assignment or validate_only):
+        raise click.UsageError(
+            "--partitions, --replica-assignment and --validate-only go with --create and --alter", ctx
+        )
+    assignments = None if replica_assignment is None else replica_lists(replica_assignment)
+    if action == "create" and assignments is not None and (partitions, replication_factor) != (None, None):
+        raise click.UsageError("--replica-assignment takes the place of --partitions and --replication-factor", ctx)
+    if action == "alter":
+        partitions = partitions_wanted(partitions, assignments)
     if action != "describe" and (under_replicated_partitions or unavailable_partitions):
         raise click.UsageError("--under-replicated-partitions and --unavailable-partitions go with --describe", ctx)
     if action in ("create", "alter", "delete") and not names:
@@ -119,6 +135,8 @@ def topics(
         unavailable_partitions,
         output == "json",
         yes,
+        assignments,
+        validate_only,
     )
     timeout_ms = LOOK_TIMEOUT_MS if action in ("list", "describe") else CHANGE_TIMEOUT_MS
     act = {"create": create, "alter": alter, "list": list_all, "describe": describe, "delete": delete}[action]
@@ -141,6 +159,31 @@ def action_and_names(
     return actions[0], tuple(dict.fromkeys(legal_topic(name) for name in [*names, *words]))
 
 
+def replica_lists(text: str) -> tuple[tuple[int, ...], ...]:
+    """`1:2,2:3`, partition by partition. UsageError."""
+    found = []
+    for number, part in enumerate(text.split(",")):
+        brokers = [each.strip() for each in part.split(":")]
+        if not all(each.isascii() and each.isdigit() and int(each) < 2**31 for each in brokers):
+            raise click.UsageError(f"--replica-assignment: '{part}' is no list of broker ids; give for example 1:2,2:3")
+        if len(set(brokers)) < len(brokers):
+            raise click.UsageError(f"--replica-assignment: '{part}' (partition {number}) names a broker twice")
+        found.append(tuple(map(int, brokers)))
+    return tuple(found)
+
+
+def partitions_wanted(partitions: int | None, assignments: Sequence[Sequence[int]] | None) -> int:
+    """How many --alter is to lead to. UsageError."""
+    if partitions is None and assignments is None:
+        raise click.UsageError("--alter needs --partitions, how many there are to be in all")
+    if assignments is None or partitions in (None, len(assignments)):
+        return len(assignments) if assignments is not None else partitions or 0
+    raise click.UsageError(
+        f"--replica-assignment names {counted(len(assignments), 'partition')}, --partitions asks for {partitions}: "
+        "for --alter it has all of them, the present ones, too"
+    )
+
+
 class Outcome(NamedTuple):
     """What became of one topic; `error` is empty where it worked."""
 
@@ -160,9 +203,18 @@ def create(admin: Admin, wanted: Wanted) -> int:
     fine = ErrorCode.TOPIC_ALREADY_EXISTS if wanted.if_not_exists else None
 
     def create_one(name: str) -> None:
-        admin.create_topic(name, wanted.partitions, wanted.replication_factor, wanted.configs)
+        assigned = None if wanted.assignments is None else dict(enumerate(wanted.assignments))
+        admin.create_topic(
+            name,
+            wanted.partitions,
+            wanted.replication_factor,
+            wanted.configs,
+            assignments=assigned,
+            validate_only=wanted.validate_only,
+        )
 
-    outcomes = change_each(wanted.names, create_one, "Created topic {}.", fine, "Topic {} already exists.")
+    done = "Topic {} can be created so." if wanted.validate_only else "Created topic {}."
+    outcomes = change_each(wanted.names, create_one, done, fine, "Topic {} already exists.")
     for key in not_honoured_yet(wanted.configs):
         click.echo(f"warning: {key} is kept, but this version does not act on it yet", err=True)
     return report(wanted, outcomes)
@@ -172,12 +224,16 @@ def alter(admin: Admin, wanted: Wanted) -> int:
     from strandline.protocol.errors import ErrorCode
 
     def enlarge(name: str) -> None:
-        admin.create_partitions(name, wanted.partitions)
+        new = None
+        if wanted.assignments is not None:  # as in Kafka's tool: the first ones are those that there are
+            new = wanted.assignments[len(admin.describe_topics([name])[name].partitions) :]
+        admin.create_partitions(name, wanted.partitions, assignments=new, validate_only=wanted.validate_only)
 
     fine = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if wanted.if_exists else None
-    done = f"Topic {{}} has {wanted.partitions} partitions now."
+    verb = "can have" if wanted.validate_only else "has"
+    done = f"Topic {{}} {verb} {counted(wanted.partitions, 'partition')}{'' if wanted.validate_only else ' now'}."
     outcomes = change_each(wanted.names, enlarge, done, fine, "Topic {} does not exist.")
-    if not all(outcome.failed for outcome in outcomes):
+    if not wanted.validate_only and not all(outcome.failed for outcome in outcomes):
         click.echo("note: records with keys go to other partitions from now on than those before", err=True)
     return report(wanted, outcomes)
 

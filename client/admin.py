@@ -31,6 +31,7 @@ from strandline.client.links import Links
 from strandline.client.lookup import BrokerCalls, is_retriable
 from strandline.client.metadata import ClusterView, Metadata, TopicView, backoff_ms, raise_refusal
 from strandline.client.producer_states import KnownProducers, describe_producers
+from strandline.client.reassignments import ReplicaMoves
 from strandline.client.record_deletion import delete_records
 from strandline.client.replicas.reading import ReplicaReading
 from strandline.client.request_bounds import in_parts
@@ -97,9 +98,9 @@ class RecoveredPartition(NamedTuple):
     replicas: tuple[ReplicaStanding, ...]
 
 
-class TrioAdmin(Service, GroupAdministration, ReplicaReading):
-    """Settings: `AdminSettings`, as keyword arguments. What it does with groups: `GroupAdministration`; with single
-    replicas: `ReplicaReading`."""
+class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading):
+    """Settings: `AdminSettings`, as keyword arguments. What it does with groups: `GroupAdministration`; with who
+    holds and leads partitions: `ReplicaMoves`; with single replicas: `ReplicaReading`."""
 
     def __init__(
         self, bootstrap_servers: str, *, environment: ClientEnvironment | None = None, **settings: Any
@@ -261,8 +262,8 @@ class TrioAdmin(Service, GroupAdministration, ReplicaReading):
                 continue
             if answer.error_code and not call.must_repeat(answer.error_code):
                 raise error_for(answer.error_code, "recovering a partition", detail=answer.error_message)
-            results = [result for topic in answer.replica_election_results for result in topic.partition_results]
-            if len(results) == 1:
+            results = [result for topic in answer.replica_election_results for result in topic.partition_result]
+            if not answer.error_code and len(results) == 1:
                 [result] = results
                 if result.error_code:
                     what = f"recovering {partition}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from strandline.client.accumulator import Batch
+from strandline.client.accumulator import Batch, PartitionQueue
 from strandline.client.errors import DeliveryFailed, DeliveryTimeout, ProducerFenced, SequenceTaken
 from strandline.client.numbering import NUMBERS_REFUSED
 from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import PartitionProduceResponse
 
 
 def failed(batch: Batch, error: Exception | str, *, is_given: bool = False) -> DeliveryFailed:
@@ -35,6 +36,23 @@ def given_up_with(first: DeliveryFailed, batch: Batch) -> DeliveryFailed:
         outcome_unknown=batch.maybe_appended,
         cause=first,
     )
+
+
+def taken(queue: PartitionQueue, batch: Batch, part: PartitionProduceResponse) -> str | None:
+    """Where a batch with given numbers is not acknowledged, though the log has its numbers; None where it may be. One
+    that landed behind another that did not follows somebody else's: those before it would seem to be there, too."""
+    if queue.numbering is None or not queue.numbering.is_given:
+        return None
+    if is_known(part):
+        return f"the log has this batch's numbers, at offset {part.base_offset} (-1: it does not say)"
+    if part.error_code == ErrorCode.NONE and (queue.numbering.failure is not None or not queue.is_first(batch)):
+        return f"it landed at offset {part.base_offset}, behind numbers of which this producer has no acknowledgement"
+    return None
+
+
+def is_known(part: PartitionProduceResponse) -> bool:
+    """The log had the batch's numbers before this attempt."""
+    return part.is_repetition or part.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 
 
 def _kind(error: object) -> type[DeliveryFailed]:

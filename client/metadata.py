@@ -205,7 +205,7 @@ class Metadata:
             self.request_update()
 
     def hint_leader(self, topic_partition: TopicPartition, leader: int, leader_epoch: int) -> None:
-        """A broker said who leads now, in place of an answer."""
+        """A broker said who leads now, in place of an answer. What is older than what is known changes nothing."""
         self.view = self.view.with_leader(topic_partition, leader, leader_epoch)
 
     async def topic(self, name: str, *, timeout_ms: float, setting: str) -> TopicView:

@@ -22,7 +22,7 @@ from itertools import accumulate
 import trio
 
 from strandline.client.accumulator import Accumulator, Batch, PartitionQueue
-from strandline.client.batch_failures import failed, given_up_with, too_late
+from strandline.client.batch_failures import failed, given_up_with, is_known, taken, too_late
 from strandline.client.errors import (
     BrokerMisbehaved,
     DeliveryFailed,
@@ -42,6 +42,7 @@ from strandline.client.numbering import (
 from strandline.client.pipelined import PipelinedConnection
 from strandline.client.request_bounds import ALL_ASKED, MAX_ASKED
 from strandline.client.settings import ProducerSettings
+from strandline.client.takeovers import takeover_wait_ms
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     Message,
@@ -315,17 +316,22 @@ class Sender:
             if part is None or (part.error_code == ErrorCode.NONE and part.base_offset < 0):
                 missing = BrokerMisbehaved(f"{who} did not say what became of the records for {queue.topic_partition}")
                 self._failed(queue, group, missing, sent=True)
-            elif (where := _taken(queue, group[0], part)) is not None:
+            elif (where := taken(queue, group[0], part)) is not None:
                 code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
                 error = error_for(code, f"producing to {queue.topic_partition}", who, where)
-                self._failed(queue, group, error, sent=not _is_known(part))
+                self._failed(queue, group, error, sent=not is_known(part))
             elif part.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 self._delivered(queue, group, NO_OFFSET, -1)
             elif part.error_code != ErrorCode.NONE:
                 if part.current_leader_id != NO_BROKER:
                     self._metadata.hint_leader(queue.topic_partition, part.current_leader_id, part.current_leader_epoch)
                 error = error_for(part.error_code, f"producing to {queue.topic_partition}", who, part.error_message)
-                self._failed(queue, group, error, sent=error.code not in APPENDED_NOTHING)
+                wait_ms = math.inf
+                if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    known, epoch = self._metadata.view.partition(queue.topic_partition), part.current_leader_epoch
+                    attempt, retries = max(1, group[0].attempts), self._settings.retries
+                    wait_ms = takeover_wait_ms(known, link.broker_id, epoch, attempt=attempt, retries=retries)
+                self._failed(queue, group, error, sent=error.code not in APPENDED_NOTHING, wait_ms=wait_ms)
             else:
                 self._delivered(queue, group, part.base_offset, part.log_append_time_ms)
 
@@ -340,8 +346,11 @@ class Sender:
             for batch, first in zip(group, offsets, strict=False)
         )
 
-    def _failed(self, queue: PartitionQueue, group: Sequence[Batch], error: Exception, *, sent: bool) -> None:
-        """An attempt failed. `sent`: the records may be in the log all the same."""
+    def _failed(
+        self, queue: PartitionQueue, group: Sequence[Batch], error: Exception, *, sent: bool, wait_ms: float = math.inf
+    ) -> None:
+        """An attempt failed. `sent`: the records may be in the log all the same. The next one waits for `wait_ms` at
+        most."""
         queue.landed(group, trio.current_time())
         left = [batch for batch in group if not batch.done]
         for batch in left:
@@ -363,7 +372,7 @@ class Sender:
             return
         again = [batch for batch in left if retriable and batch.attempts <= self._settings.retries]
         if again:
-            wait_ms = backoff_ms(self._settings, max(1, again[0].attempts), self._links.environment)
+            wait_ms = min(wait_ms, backoff_ms(self._settings, max(1, again[0].attempts), self._links.environment))
             queue.put_back(again, trio.current_time() + wait_ms / 1000)
         lost = [batch for batch in left if batch not in again]
         _settle_all(
@@ -464,20 +473,3 @@ def _settle_all(settlements: Iterable[Callable[[], None]]) -> None:
             mistakes.append(mistake)
     if mistakes:
         raise mistakes[0]
-
-
-def _taken(queue: PartitionQueue, batch: Batch, part: PartitionProduceResponse) -> str | None:
-    """Where a batch with given numbers is not acknowledged, though the log has its numbers; None where it may be. One
-    that landed behind another that did not follows somebody else's: those before it would seem to be there, too."""
-    if queue.numbering is None or not queue.numbering.is_given:
-        return None
-    if _is_known(part):
-        return f"the log has this batch's numbers, at offset {part.base_offset} (-1: it does not say)"
-    if part.error_code == ErrorCode.NONE and (queue.numbering.failure is not None or not queue.is_first(batch)):
-        return f"it landed at offset {part.base_offset}, behind numbers of which this producer has no acknowledgement"
-    return None
-
-
-def _is_known(part: PartitionProduceResponse) -> bool:
-    """The log had the batch's numbers before this attempt."""
-    return part.is_repetition or part.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER

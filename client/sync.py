@@ -21,9 +21,11 @@ from strandline.client.errors import AnsweredError, ClientClosed, ClientError
 from strandline.client.groups.administration import GroupListing, GroupOffset, GroupView
 from strandline.client.groups.group import DueCall, GroupMetadata, OnCommit, OnPartitions
 from strandline.client.groups.offsets import GivenOffsets, OffsetAndMetadata
+from strandline.client.log_dirs import LogDirs
 from strandline.client.lookup import FoundOffset
 from strandline.client.metadata import ClusterView, TopicView
 from strandline.client.producer_states import KnownProducers
+from strandline.client.reassignments import OngoingReassignment
 from strandline.client.replicas.reading import READ_BYTES, Replica, ReplicaOffsets, ReplicaPart
 from strandline.client.sync_client import GRACE_S, Front
 from strandline.protocol.messages import LATEST_TIMESTAMP, ConfigResource, DescribeConfigsResourceResult
@@ -367,6 +369,41 @@ class Admin(Front[TrioAdmin]):
         read, epoch = self._client.read_replica, leader_epoch
         limits = {"max_bytes": max_bytes, "max_wait_ms": max_wait_ms, "timeout_ms": timeout_ms}
         return self._ask(read, replica, offset, leader_epoch=epoch, **limits)
+
+    def alter_partition_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, ClientError | None]:
+        """See `TrioAdmin.alter_partition_reassignments`."""
+        return self._ask(self._client.alter_partition_reassignments, dict(targets), timeout_ms=timeout_ms)
+
+    def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OngoingReassignment]:
+        """See `TrioAdmin.list_partition_reassignments`."""
+        listed = None if partitions is None else list(partitions)
+        return self._ask(self._client.list_partition_reassignments, listed, timeout_ms=timeout_ms)
+
+    def elect_leaders(
+        self,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        unclean: bool = False,
+        timeout_ms: float | None = None,
+    ) -> dict[TopicPartition, int | ClientError]:
+        """See `TrioAdmin.elect_leaders`."""
+        listed = None if partitions is None else list(partitions)
+        return self._ask(self._client.elect_leaders, listed, unclean=unclean, timeout_ms=timeout_ms)
+
+    def describe_log_dirs(
+        self,
+        brokers: Iterable[int],
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        timeout_ms: float | None = None,
+    ) -> LogDirs:
+        """See `TrioAdmin.describe_log_dirs`."""
+        listed = None if partitions is None else list(partitions)
+        return self._ask(self._client.describe_log_dirs, list(brokers), listed, timeout_ms=timeout_ms)
 
     def list_topics(self, *, timeout_ms: float | None = None) -> list[str]:
         return self._ask(self._client.list_topics, timeout_ms=timeout_ms)

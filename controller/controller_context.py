@@ -7,9 +7,10 @@ derived. Planners read it and change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
+from strandline.controller.partition_replicas import PartitionReplicas
 from strandline.protocol.messages import RefusedReplica
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, TopicId, TopicPartition
 from strandline.protocol.znodes import BrokerEndpoint, PartitionStateZnode
@@ -42,8 +43,8 @@ class LiveBroker:
 @dataclass(frozen=True, slots=True)
 class Topic:
     """`assignment`: partition → replica ids, preferred first. `czxid`: the transaction that made the topic, 0 where it
-    is not read yet. `adding_replicas`, `removing_replicas`: what a reassignment under way adds to each partition's
-    original replicas, and what it will take from them; another tool may have begun one."""
+    is not read yet. `adding_replicas`, `removing_replicas`: of partitions that are being reassigned, see
+    `PartitionReplicas`; another tool may have begun that."""
 
     name: str
     topic_id: TopicId
@@ -51,6 +52,25 @@ class Topic:
     czxid: int = 0
     adding_replicas: dict[int, tuple[int, ...]] = field(default_factory=dict)
     removing_replicas: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def replicas_of(self, partition: int) -> PartitionReplicas | None:
+        """None: there is no such partition."""
+        assigned = self.assignment.get(partition)
+        if assigned is None:
+            return None
+        adding, removing = self.adding_replicas.get(partition, ()), self.removing_replicas.get(partition, ())
+        return PartitionReplicas.of(assigned, adding, removing)
+
+    def with_replicas(self, changed: Mapping[int, PartitionReplicas]) -> Topic:
+        """The same topic with other replicas of these partitions."""
+        adding, removing = dict(self.adding_replicas), dict(self.removing_replicas)
+        for partition, replicas in changed.items():
+            for lists, theirs in ((adding, replicas.adding), (removing, replicas.removing)):
+                lists.pop(partition, None)
+                if theirs:
+                    lists[partition] = theirs
+        assignment = {**self.assignment, **{partition: each.assigned for partition, each in changed.items()}}
+        return replace(self, assignment=assignment, adding_replicas=adding, removing_replicas=removing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +177,34 @@ class ControllerContext:
         """Assigned replicas, preferred first; empty for a partition that does not exist."""
         topic = self.topics.get(topic_partition.topic)
         return () if topic is None else topic.assignment.get(topic_partition.partition, ())
+
+    def replicas_of(self, topic_partition: TopicPartition) -> PartitionReplicas | None:
+        """The same with what a reassignment has made of them. None: there is no such partition."""
+        topic = self.topics.get(topic_partition.topic)
+        return None if topic is None else topic.replicas_of(topic_partition.partition)
+
+    def moving(self) -> dict[TopicPartition, PartitionReplicas]:
+        """The partitions that are being reassigned; a topic that is being deleted moves no more (invariant 36)."""
+        found: dict[TopicPartition, PartitionReplicas] = {}
+        for name, topic in self.topics.items():
+            if name not in self.deleting and (topic.adding_replicas or topic.removing_replicas):
+                for partition in sorted({*topic.adding_replicas, *topic.removing_replicas}):
+                    replicas = topic.replicas_of(partition)
+                    if replicas is not None and replicas.is_moving:
+                        found[TopicPartition(name, partition)] = replicas
+        return found
+
+    def set_replicas(self, changed: Mapping[TopicPartition, PartitionReplicas]) -> None:
+        """ZooKeeper has these replicas of partitions now. What was said of others is forgotten."""
+        by_topic: dict[str, dict[int, PartitionReplicas]] = {}
+        for (name, partition), replicas in changed.items():
+            by_topic.setdefault(name, {})[partition] = replicas
+        for name, its_own in by_topic.items():
+            self.topics[name] = self.topics[name].with_replicas(its_own)
+        for said in (self.offline_replicas, self.later_epochs):
+            for broker_id, tp in [key for key in said if key[1] in changed]:
+                if broker_id not in changed[tp].assigned:
+                    said.pop((broker_id, tp), None)
 
     def partitions(self, topics: Iterable[str] | None = None) -> Iterator[TopicPartition]:
         """Every assigned partition (of `topics`), in the order of topic and partition."""

@@ -177,12 +177,17 @@ class ClusterStore:
                 found.append(notification)
         return paths, found
 
-    async def asked(self, path: str, watch: Watch, decode: Callable[[str, bytes], N]) -> N | None:
-        """What a znode of another tool asks for, and a watch on it. None where there is nothing, or what nobody
-        understands, which is reported."""
+    async def watched(self, path: str, watch: Watch) -> Znode | None:
+        """A znode that may be there or not, and a watch on it."""
         if await self._coordination.exists(path, watch) is None:
             return None
         [znode] = await self._coordination.get_many([path])
+        return znode
+
+    async def asked(self, path: str, watch: Watch, decode: Callable[[str, bytes], N]) -> N | None:
+        """What a znode of another tool asks for, and a watch on it. None where there is nothing, or what nobody
+        understands, which is reported."""
+        znode = await self.watched(path, watch)
         try:
             return None if znode is None else decode(path, znode.data)
         except znodes.InvalidZnode as error:

@@ -287,7 +287,14 @@ _ROWS = (
         kafka=(0, 3),
     ),
     Api(ApiKey.DELETE_GROUPS, m.DeleteGroupsRequest, m.DeleteGroupsResponse, failed.delete_groups, kafka=(0, 2)),
-    Api(ApiKey.ELECT_LEADERS, m.ElectLeadersRequest, m.ElectLeadersResponse, failed.elect_leaders, *_CONTROLLERS),
+    Api(
+        ApiKey.ELECT_LEADERS,
+        m.ElectLeadersRequest,
+        m.ElectLeadersResponse,
+        failed.elect_leaders,
+        *_CONTROLLERS,
+        kafka=(0, 2),
+    ),
     _configs(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         m.IncrementalAlterConfigsRequest,

@@ -124,7 +124,17 @@ def per_resource(response: Callable[..., Message], result: Callable[..., Message
 
 
 def elect_leaders(request: m.ElectLeadersRequest | None, code: int, text: str | None) -> Message:
-    return m.ElectLeadersResponse([], code, text)
+    """Each partition that was named has the error, too: Kafka's version 0 has no other place for it."""
+    named = (request.topic_partitions if request is not None else None) or [
+        m.ElectLeadersTopic(NO_TOPIC, [NO_PARTITION])
+    ]
+    results = [
+        m.ElectLeadersTopicResult(
+            topic.topic, [m.ElectLeadersPartitionResult(partition, code, text) for partition in topic.partitions]
+        )
+        for topic in named
+    ]
+    return m.ElectLeadersResponse(results, code, text)
 
 
 def describe_log_dirs(request: m.DescribeLogDirsRequest | None, code: int, text: str | None) -> Message:

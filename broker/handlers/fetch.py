@@ -26,6 +26,7 @@ from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.deadlines import NEVER, Deadlines
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
+from strandline.broker.replication.replication_quota import ReplicationQuota
 from strandline.broker.replication.stalled_followers import StalledFollowers, is_look_due
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import FetchRequest, FetchResponse
@@ -36,7 +37,7 @@ from strandline.runtime.disk import FileRegion
 class PendingFetch:
     """A fetch that waits for `min_bytes`, watched by every partition that it reads."""
 
-    __slots__ = ("_handler", "_partitions", "_reads", "_request", "_waits_long", "due_at")
+    __slots__ = ("_deadline", "_handler", "_partitions", "_reads", "_request", "_waits_long", "due_at")
 
     def __init__(
         self,
@@ -44,25 +45,49 @@ class PendingFetch:
         request: RequestInHand[FetchRequest],
         reads: list[Read],
         partitions: list[Partition],
+        deadline: float,
         *,
         waits_long: bool,
     ) -> None:
-        """waits_long: a follower's that knows of nothing to come, and is answered as soon as anything comes."""
+        """deadline: by the loop's clock. waits_long: a follower's that knows of nothing to come, and is answered as
+        soon as anything comes."""
         self._handler = handler
         self._request = request
         self._reads = reads
         self._partitions = partitions
         self._waits_long = waits_long
+        self._deadline = deadline
         self.due_at = NEVER
-        for partition in partitions:
-            partition.parked_fetches[self] = request.message.replica_id >= 0
+        self._watch()
+
+    def wait(self, answer: Answer | None) -> None:
+        """answer: what is there now, which is not enough; None where there is nothing."""
+        self._handler.deadlines.enter(self, self._deadline if answer is None else self._next_look(answer))
 
     def look(self) -> None:
+        at = self._look()
+        if at < self.due_at != NEVER:
+            self._handler.deadlines.enter(self, at)
+
+    def _look(self) -> float:
+        """Returns when to look again if nothing happens before; NEVER: it is answered."""
         if self._is_abandoned():
-            return
+            return NEVER
         answer = self._handler.reads.read(self._request.message, self._reads)
-        if answer.is_enough:
-            self._send(answer)
+        if not answer.is_enough:
+            return self._next_look(answer)
+        self._send(answer)
+        return NEVER
+
+    def _next_look(self, answer: Answer) -> float:
+        """Partitions that a throttle holds back are not watched until it has room: it matters little how they grow."""
+        for partition in answer.held:
+            partition.parked_fetches.pop(self, None)
+        return min(self._deadline, answer.ready_at)
+
+    def _watch(self) -> None:
+        for partition in self._partitions:
+            partition.parked_fetches[self] = self._request.message.replica_id >= 0
 
     def answer(self) -> None:
         if not self._is_abandoned():
@@ -81,6 +106,9 @@ class PendingFetch:
         self._handler.finish(self._request, self._reads, answer)
 
     def expire(self, now: float) -> float:
+        if now < self._deadline:
+            self._watch()
+            return self._look()
         if not self._waits_long:
             self.answer()
         elif not self._is_abandoned():  # nobody looked at it: nothing changed in any of its partitions
@@ -89,7 +117,7 @@ class PendingFetch:
 
     def _end(self) -> None:
         for partition in self._partitions:
-            del partition.parked_fetches[self]
+            partition.parked_fetches.pop(self, None)
         self._handler.deadlines.leave(self)
 
 
@@ -105,15 +133,16 @@ class FetchHandler:
         warm: Warm,
         submit: Callable[[Remainder], None],
         random: random.Random,
+        quota: ReplicationQuota,
     ) -> None:
-        """`submit` has work done by a handler task. `random` draws the ids of sessions."""
+        """`submit` has work done by a handler task. `random` draws the ids of sessions. `quota`: see `FetchReads`."""
         self._replicas = replicas
         self._burst = burst
         self.deadlines = deadlines
         self._stalled = stalled
         self._warm = warm
         self._submit = submit
-        self.reads = FetchReads(replicas)
+        self.reads = FetchReads(replicas, quota)
         self.sessions = SessionFetches(self.reads, random, burst, deadlines, self.send)
 
     def handle(self, request: RequestInHand[FetchRequest]) -> None:
@@ -147,6 +176,7 @@ class FetchHandler:
         if is_follower:
             for read in reads:
                 at_end &= self._record_follower(read, message.replica_id, message.replica_epoch, now)
+        answer = None
         if not at_end:  # else there is nothing to read: the usual case of a follower that keeps up
             answer = self.reads.read(message, reads)
             if answer.is_enough or not may_wait:
@@ -157,8 +187,7 @@ class FetchHandler:
         waits_long = message.is_idle and _may_wait_long(message, reads, partitions)
         if is_follower and not waits_long:
             limit_ms = min(limit_ms, replicas.config.replica_fetch_wait_max_ms)
-        fetch = PendingFetch(self, request, reads, partitions, waits_long=waits_long)
-        self.deadlines.enter(fetch, now + limit_ms / 1000)
+        PendingFetch(self, request, reads, partitions, now + limit_ms / 1000, waits_long=waits_long).wait(answer)
 
     def _record_follower(self, read: Read, replica_id: int, incarnation: int, now: float) -> bool:
         """The progress that a follower's fetch proves: only in this epoch, only undiverged, only if assigned.
@@ -198,6 +227,8 @@ class FetchHandler:
 
     def finish(self, request: RequestInHand[FetchRequest], reads: list[Read], answer: Answer) -> None:
         """Send the answer of a fetch that is not part of a session, but may begin one."""
+        if answer.throttled_bytes:
+            self.reads.quota.take(answer.throttled_bytes, trio.current_time())
         if request.message.session_epoch == INITIAL_EPOCH and request.message.replica_id < 0:
             self.sessions.begin(request.message, reads, answer)
         self.send(request, answer)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
+import trio
 
 from strandline.broker.handlers.fetch_sessions import Read
+from strandline.broker.replication.deadlines import NEVER
 from strandline.broker.replication.leadership import Leadership
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
+from strandline.broker.replication.replication_quota import ReplicationQuota
+from strandline.broker.replication.throttles import Allowance
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     EpochEndOffset,
@@ -32,19 +36,27 @@ R = TypeVar("R", bound=Read)
 
 class Answer(msgspec.Struct):
     """`regions`: of each partition, in order; None where there is nothing to read. `is_enough`: who asked need not wait
-    for more; see `FetchReads.read`."""
+    for more; see `FetchReads.read`.
+
+    `throttled_bytes`: what of it a throttle counts. `held`: partitions that it lets nothing through of before
+    `ready_at`."""
 
     response: FetchResponse
     regions: list[FileRegion | None]
     size_bytes: int
     is_enough: bool
+    throttled_bytes: int = 0
+    held: Sequence[Partition] = ()
+    ready_at: float = NEVER
 
 
 class FetchReads:
     """See the module."""
 
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(self, replicas: Replicas, quota: ReplicationQuota) -> None:
+        """quota: of what leaders send to followers that are throttled."""
         self.replicas = replicas
+        self.quota = quota
 
     def read(
         self,
@@ -67,8 +79,11 @@ class FetchReads:
         topics: list[FetchTopicResponse] = []
         data_of_topic: list[FetchPartitionData] = []
         current: Read | None = None
+        allowance = None
+        if self.quota.is_limited and message.replica_id >= 0:
+            allowance = Allowance(self.quota, message.replica_id, trio.current_time())
         for read in reads:
-            data, region = self.read_one(read, message, remaining_bytes, not size_bytes)
+            data, region = self.read_one(read, message, remaining_bytes, not size_bytes, allowance)
             if is_news is not None and not is_news(read, data, region):
                 continue
             if current is None or read.topic != current.topic or read.topic_id != current.topic_id:
@@ -82,18 +97,27 @@ class FetchReads:
                 remaining_bytes -= region.length
             elif data.error_code or data.diverging_epoch is not None or data.preferred_read_replica != NO_BROKER:
                 is_enough = True
+        held = () if allowance is None else allowance.held
         if not is_enough:
-            is_enough = size_bytes >= wanted_bytes or (size_bytes > 0 and self._is_there(message, reads, wanted_bytes))
-        return Answer(FetchResponse(topics), regions, size_bytes, is_enough)
+            is_enough = size_bytes >= wanted_bytes or (
+                size_bytes > 0 and self._is_there(message, reads, wanted_bytes, held)
+            )
+        answer = Answer(FetchResponse(topics), regions, size_bytes, is_enough)
+        if allowance is not None:
+            answer.throttled_bytes, answer.held = allowance.used_bytes, held
+            answer.ready_at = allowance.ready_at() if held else NEVER
+        return answer
 
-    def _is_there(self, message: FetchRequest, reads: Collection[Read], wanted_bytes: int) -> bool:
-        """Whether the partitions have so much by Kafka's count (DelayedFetch): each what may be sent of it, although
-        that may end within a batch, which is not sent then. Who reads an older segment gets less than is there, too,
-        since no answer goes beyond one."""
+    def _is_there(
+        self, message: FetchRequest, reads: Collection[Read], wanted_bytes: int, held: Collection[Partition]
+    ) -> bool:
+        """Whether the partitions, but those that are held back, have so much by Kafka's count (DelayedFetch): each what
+        may be sent of it, although that may end within a batch, which is not sent then. Who reads an older segment gets
+        less than is there, too, since no answer goes beyond one."""
         for read in reads:
             partition = self.replicas.partitions.get((read.topic, read.wanted.partition))
             offset = read.wanted.fetch_offset
-            if partition is None or not partition.log.log_start_offset <= offset:
+            if partition is None or partition in held or not partition.log.log_start_offset <= offset:
                 continue
             limit = partition.log.log_end_offset if message.replica_id >= 0 else partition.high_watermark
             if offset < min(limit, partition.log.segments.active.base_offset):
@@ -104,8 +128,14 @@ class FetchReads:
         return wanted_bytes <= 0
 
     def read_one(
-        self, read: Read, message: FetchRequest, remaining_bytes: int, is_first: bool
+        self,
+        read: Read,
+        message: FetchRequest,
+        remaining_bytes: int,
+        is_first: bool,
+        allowance: Allowance | None = None,
     ) -> tuple[FetchPartitionData, FileRegion | None]:
+        """allowance: of a follower, while a throttle is set."""
         wanted, replica_id = read.wanted, message.replica_id
         index = wanted.partition
         partition = self.replicas.partitions.get((read.topic, index))
@@ -138,9 +168,11 @@ class FetchReads:
         code = ErrorCode.NONE
         if wanted.fetch_offset < limit or wanted.fetch_offset < log.log_start_offset:
             max_bytes = min(wanted.partition_max_bytes, remaining_bytes)
-            if max_bytes > 0 or is_first:
+            throttled = allowance.throttled(partition) if allowance is not None else None
+            free_bytes = allowance.left_bytes() if allowance is not None and throttled is not None else UNLIMITED_BYTES
+            if free_bytes and (max_bytes > 0 or is_first):
                 try:
-                    region = log.read(wanted.fetch_offset, max(max_bytes, 0), limit)
+                    region = log.read(wanted.fetch_offset, max(min(max_bytes, free_bytes), 0), limit)
                 except OffsetOutOfRange:
                     code = ErrorCode.OFFSET_OUT_OF_RANGE
                 except (LogStorageError, OSError) as error:
@@ -148,6 +180,12 @@ class FetchReads:
                     code = ErrorCode.KAFKA_STORAGE_ERROR
                 if region is not None and not is_first and region.length > max_bytes:
                     region = None  # a batch larger than what is left: only the first partition's is sent whole (KIP-74)
+            if allowance is not None and throttled is not None:
+                throttled.is_held_back = not free_bytes
+                if region is not None:
+                    allowance.used_bytes += region.length
+                elif not free_bytes:
+                    allowance.held.append(partition)
         elif wanted.fetch_offset > log.log_end_offset:
             # A follower cannot tell what its leader has: the consumer is to ask there (KIP-392).
             code = ErrorCode.OFFSET_OUT_OF_RANGE if leadership is not None else ErrorCode.OFFSET_NOT_AVAILABLE

@@ -6,7 +6,7 @@ STALE_BROKER_EPOCH, invariant 27) and by the controller epoch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import structlog
@@ -30,6 +30,7 @@ from strandline.protocol.messages import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from strandline.protocol.types import TopicId
 from strandline.runtime.coordination import CoordinationError
 
 REMOVALS_PER_STEP = 5
@@ -77,14 +78,16 @@ class OrderHandlers:
     async def stop_replica(self, request: RequestInHand[StopReplicaRequest]) -> Message:
         response = await self._stop_in_steps(request.message)
         states = request.message.partition_states
-        deleted = dict.fromkeys((state.topic_name, state.topic_id) for state in states if state.delete_partition)
-        if deleted:  # one replica may go while others of its topic stay
-            partitions = self._replicas.partitions.values()
-            hosted = {(partition.topic_partition.topic, partition.topic_id) for partition in partitions}
-            for topic in deleted:
-                if topic not in hosted:
-                    self._topic_configs.forget(topic)
+        self.forget_topics((state.topic_name, state.topic_id) for state in states if state.delete_partition)
         return response
+
+    def forget_topics(self, topics: Iterable[tuple[str, TopicId]]) -> None:
+        """Replicas of these (name, id) went. One may have gone while others of its topic stay."""
+        partitions = self._replicas.partitions.values()
+        hosted = {(partition.topic_partition.topic, partition.topic_id) for partition in partitions}
+        for topic in dict.fromkeys(topics):
+            if topic not in hosted:
+                self._topic_configs.forget(topic)
 
     async def _stop_in_steps(self, message: StopReplicaRequest) -> StopReplicaResponse:
         errors: list[PartitionError] = []

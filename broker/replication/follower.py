@@ -6,6 +6,7 @@
 * An answer counts only for partitions that still follow that leader at the epoch the fetch named (invariant 14).
 * What may not be cut before a checkpoint was written (`cuts`) is fetched again then; the others go on.
 * A partition that gets an error waits a little by itself (`replica.fetch.backoff.ms` at most); the others go on.
+* Partitions that are behind and throttled here are asked for as far as the rate allows (`held_fetches`).
 * Where nothing is to be told or heard the fetch waits long at the leader: idle partitions cost nothing.
 * Following is a cancel scope: a fetcher without partitions ends, and its connection with it.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import structlog
@@ -23,9 +24,11 @@ import trio
 from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.cuts import CutCheckpoints
 from strandline.broker.replication.follower_fetch import Asked, build_fetch
+from strandline.broker.replication.held_fetches import FetchPlan, HeldFetches
 from strandline.broker.replication.log_starts import LogStartWrites
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
+from strandline.broker.replication.replication_quota import ReplicationQuota
 from strandline.client.connection import Connection
 from strandline.client.errors import CannotReachBroker, ClientError
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
@@ -33,6 +36,7 @@ from strandline.protocol.messages import FetchPartitionData, FetchRequest, Fetch
 from strandline.protocol.messages.base import MAX_NAMED
 from strandline.protocol.native.frame import cut_records
 from strandline.protocol.records import InvalidBatch
+from strandline.protocol.types import TopicPartition
 from strandline.runtime.beats import next_beat
 from strandline.runtime.environment import Environment
 from strandline.runtime.network import Address
@@ -68,15 +72,18 @@ class Followers:
         burst: Burst,
         cuts: CutCheckpoints,
         log_starts: LogStartWrites,
+        quota: ReplicationQuota,
         log: structlog.typing.FilteringBoundLogger,
     ) -> None:
-        """incarnation: version of this broker's `/brokers/incarnations` znode; travels in every fetch (KIP-903)."""
+        """incarnation: version of this broker's `/brokers/incarnations` znode; travels in every fetch (KIP-903). quota:
+        of what is fetched for replicas that are throttled."""
         self.replicas = replicas
         self.config = replicas.config
         self.incarnation = incarnation
         self.environment = environment
         self.burst = burst
         self.log_starts = log_starts
+        self.quota = quota
         self.log = log
         self.addresses: dict[int, Address] = {}
         self._fetchers: dict[FetcherKey, Fetcher] = {}
@@ -175,8 +182,11 @@ class Fetcher:
         self._client_id = f"broker-{followers.replicas.broker_id}-fetcher-{key.fetcher_id}"
         self.partitions: dict[Partition, None] = {}
         self.scope = trio.CancelScope()
+        self._refused: dict[int, list[TopicPartition]] = {}
+        """By error, of the answer in hand."""
         self._resume_at: dict[Partition, float] = {}
         self._backoff_s: dict[Partition, float] = {}
+        self._held = HeldFetches(followers.quota)
         self._changed = trio.Event()
         self._connecting = trio.CancelScope()
         self._polling: Connection | None = None
@@ -189,6 +199,7 @@ class Fetcher:
         self.partitions[partition] = None
         self._resume_at.pop(partition, None)
         self._backoff_s.pop(partition, None)
+        self._held.forget(partition)
         self._changed.set()
         if self._polling is not None:
             self._polling.close()
@@ -210,6 +221,7 @@ class Fetcher:
         self.partitions.pop(partition, None)
         self._resume_at.pop(partition, None)
         self._backoff_s.pop(partition, None)
+        self._held.forget(partition)
 
     def resume(self, partitions: Iterable[Partition], is_good: bool) -> None:
         """These were left out until now. Not good: a little longer."""
@@ -267,12 +279,23 @@ class Fetcher:
     async def _fetch_once(self, connection: Connection) -> None:
         now = trio.current_time()
         asked = [p for p in self.partitions if self._resume_at.get(p, 0.0) <= now]
-        if not asked:
-            await self._wait_for_work(now)
+        plan = FetchPlan(asked)
+        if self._held.is_on:
+            plan = self._held.plan(asked, self._config.replica_fetch_max_bytes, now)
+        if not plan.asked:
+            await self._wait_for_work(now, plan.resume_at)
             return
-        request, epochs = self._request(asked, now)
+        try:
+            await self._exchange(connection, plan, now)
+        finally:
+            if self._held.is_on:
+                self._held.settle(plan, trio.current_time())
+
+    async def _exchange(self, connection: Connection, plan: FetchPlan, now: float) -> None:
+        request, epochs = self._request(plan, now)
         # These come last next time: nobody starves behind a full or failed answer, or beyond what one fetch may name.
-        for partition in asked[:MAX_FETCHED] if len(asked) > MAX_FETCHED else [next(iter(self.partitions))]:
+        last = plan.asked[:MAX_FETCHED] if len(plan.asked) > MAX_FETCHED else (next(iter(self.partitions)), *plan.first)
+        for partition in dict.fromkeys(last):
             del self.partitions[partition]
             self.partitions[partition] = None
         self._polling = connection
@@ -288,24 +311,34 @@ class Fetcher:
             )
         self._process(response, attachments, epochs)
 
-    async def _wait_for_work(self, now: float) -> None:
-        """Every partition backs off (or there is none): wait for the first of them, or for a new one."""
+    async def _wait_for_work(self, now: float, held_until: float) -> None:
+        """Every partition backs off or is held back (or there is none): wait for the first of them, or for a new one.
+        What is held back is looked at now and then, since it may not be throttled any more."""
         resume_at = min((self._resume_at.get(p, now) for p in self.partitions), default=now + 1.0)
+        if held_until < math.inf:
+            resume_at = min(
+                held_until,
+                now + self._config.replica_fetch_wait_max_ms / 1000,
+                *(at for at in self._resume_at.values() if at > now),
+            )
         with trio.move_on_after(max(resume_at - now, 0.001)):
             await self._changed.wait()
 
-    def _request(self, partitions: Sequence[Partition], now: float) -> tuple[FetchRequest, Asked]:
-        """The next fetch, and what it asks for. It waits at the leader no longer than until a back-off ends."""
-        config, followers = self._config, self._followers
+    def _request(self, plan: FetchPlan, now: float) -> tuple[FetchRequest, Asked]:
+        """The next fetch, and what it asks for. It waits at the leader no longer than until a back-off ends, or until
+        what a throttle held back may come."""
+        config, followers, partitions = self._config, self._followers, plan.asked
         is_idle = self._is_idle(partitions)
         max_wait_ms = self._idle_wait_ms() if is_idle else config.replica_fetch_wait_max_ms
         if len(partitions) < len(self.partitions):
-            resume_at = min(at for at in self._resume_at.values() if at > now)
-            max_wait_ms = int(min(max_wait_ms, (resume_at - now) * 1000))
+            resume_at = min((at for at in self._resume_at.values() if at > now), default=math.inf)
+            if plan.resume_at < math.inf:
+                max_wait_ms = min(max_wait_ms, config.replica_fetch_wait_max_ms)
+            max_wait_ms = int(min(max_wait_ms, (min(resume_at, plan.resume_at) - now) * 1000))
         if len(partitions) > MAX_FETCHED or followers.log_starts.are_due_soon:
             partitions, max_wait_ms = partitions[:MAX_FETCHED], min(max_wait_ms, TURN_WAIT_MS)
         replica_id, incarnation = followers.replicas.broker_id, followers.incarnation
-        return build_fetch(partitions, config, replica_id, incarnation, max_wait_ms, is_idle)
+        return build_fetch(partitions, config, replica_id, incarnation, max_wait_ms, is_idle, plan.max_bytes)
 
     def _is_idle(self, partitions: Iterable[Partition]) -> bool:
         """Nothing is to be told or heard before more is appended, so this fetch may wait long, and idle partitions cost
@@ -327,6 +360,7 @@ class Fetcher:
         asked: Asked,
     ) -> None:
         views = iter(cut_records(response, attachments))
+        is_throttled = self._held.is_on
         for topic in response.responses:
             for data in topic.partitions:
                 records = next(views)
@@ -341,6 +375,9 @@ class Fetcher:
                 ):
                     continue  # the role changed while the answer was on its way
                 self._process_partition(partition, data, records)
+                if is_throttled:
+                    self._held.answered(partition, offset, data.high_watermark, len(records or ()))
+        self._report_refusals()
         self._followers.burst.end()
 
     def _process_partition(self, partition: Partition, data: FetchPartitionData, records: memoryview | None) -> None:
@@ -403,13 +440,23 @@ class Fetcher:
             )
             partition.restart_at(start)
             return
-        self._followers.log.info(
-            "fetch refused",
-            partition=str(partition.topic_partition),
-            leader=self._leader_id,
-            error=ErrorCode(code).name,
-        )
-        self._back_off(partition)
+        self._refused.setdefault(code, []).append(partition.topic_partition)
+        if code == ErrorCode.FENCED_LEADER_EPOCH and self._followers.replicas.is_leaving:
+            self.remove(partition)  # it was handed over: of its next role this broker hears, and does not play it
+        else:
+            self._back_off(partition)
+
+    def _report_refusals(self) -> None:
+        """One line for all: each change of leaders has thousands refused for a moment."""
+        for code, partitions in self._refused.items():
+            self._followers.log.info(
+                "fetch refused",
+                leader=self._leader_id,
+                error=ErrorCode(code).name,
+                partitions=len(partitions),
+                first=str(partitions[0]),
+            )
+        self._refused.clear()
 
     def _back_off(self, partition: Partition) -> None:
         wait_s = self._backoff_s.get(partition, FIRST_BACKOFF_S)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.messages import FetchPartition, FetchRequest, FetchTopic
@@ -19,9 +19,11 @@ def build_fetch(
     incarnation: int,
     max_wait_ms: int,
     is_idle: bool = False,
+    max_bytes: Mapping[Partition, int] | None = None,
 ) -> tuple[FetchRequest, Asked]:
     """Ask for what follows each log's end, and tell where each begins as far as that is on the disk: a leader answers
-    DeleteRecords by it. incarnation: of this broker (KIP-903)."""
+    DeleteRecords by it. incarnation: of this broker (KIP-903). max_bytes: of those that get less than is usual."""
+    usual_bytes = config.replica_fetch_max_bytes
     topics: dict[str, FetchTopic] = {}
     asked: Asked = {}
     for partition in partitions:
@@ -35,7 +37,7 @@ def build_fetch(
             FetchPartition(
                 index,
                 offset,
-                config.replica_fetch_max_bytes,
+                max_bytes.get(partition, usual_bytes) if max_bytes else usual_bytes,
                 partition.leader_epoch,
                 log.last_epoch,
                 partition.durable_log_start_offset,

@@ -43,6 +43,7 @@ class FollowerProgress:
     incarnation: which start of that broker fetches, from the fetch; −1 before the first.
     log_start_offset: where its log begins on its disk, from the fetch; −1 before the first.
     stalled_fetches: how often in a row it asked for one offset although there was data at the time before.
+    is_held_back: a throttle let nothing of this data through since its last fetch.
     """
 
     broker_id: int
@@ -53,6 +54,7 @@ class FollowerProgress:
     leader_leo_at_last_fetch: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
     stalled_fetches: int = 0
+    is_held_back: bool = False
 
     def record_fetch(self, fetch_offset: int, leader_leo: int, incarnation: int, now: float) -> None:
         """A fetch from `fetch_offset` acknowledges everything below it.
@@ -67,7 +69,8 @@ class FollowerProgress:
         if fetch_offset != self.log_end_offset:
             self.stalled_fetches = 0
         elif fetch_offset < self.leader_leo_at_last_fetch:
-            self.stalled_fetches += 1
+            self.stalled_fetches += not self.is_held_back
+            self.is_held_back = False
         self.log_end_offset = fetch_offset
         self.leader_leo_at_last_fetch = leader_leo
         self.last_fetch_at = now
@@ -124,6 +127,8 @@ class Leadership:
     high_watermark: int
     min_insync_replicas: int
     lag_time_max_s: float
+    replication_factor: int
+    """How many of the replicas count for the minimum: not those that a reassignment is adding, until it is done."""
     leading_since_offset: int
     """Where the log ended when this broker began to lead without interruption. Until HW is there, what a predecessor
     has shown to clients may lie above it; an epoch that only follows on our own changes nothing of that."""
@@ -148,6 +153,7 @@ class Leadership:
         log_end_offset: int,
         high_watermark: int,
         replicas: Iterable[int],
+        replication_factor: int,
         isr: Iterable[int],
         eligible: Iterable[int] = (),
         zk_version: int,
@@ -176,6 +182,7 @@ class Leadership:
             high_watermark=high_watermark,
             min_insync_replicas=min_insync_replicas,
             lag_time_max_s=lag_time_max_s,
+            replication_factor=replication_factor,
             leading_since_offset=predecessor.leading_since_offset if predecessor else log_end_offset,
             has_strangers=isr_members != members,
         )
@@ -197,13 +204,13 @@ class Leadership:
     @property
     def required_isr_size(self) -> int:
         """How many in-sync replicas a commit needs: min(min.insync.replicas, replication factor)."""
-        return min(self.min_insync_replicas, len(self.replicas))
+        return min(self.min_insync_replicas, self.replication_factor)
 
     @property
     def has_enough_replicas(self) -> bool:
         """The ISR has the required size. Asked for every produce request, so it is not computed from that."""
         size = len(self.isr)
-        return size >= self.min_insync_replicas or size == len(self.replicas)
+        return size >= self.min_insync_replicas or size >= self.replication_factor
 
     @property
     def may_commit(self) -> bool:

@@ -235,6 +235,7 @@ class Partition:
             log_end_offset=log.log_end_offset,
             high_watermark=high_watermark,
             replicas=state.replicas,
+            replication_factor=state.replication_factor,
             isr=state.isr,
             eligible=state.eligible_leader_replicas,
             zk_version=state.partition_epoch,

@@ -47,6 +47,7 @@ class Replicas:
         self._changes = changes
         self._listeners: list[Callable[[Partition], None]] = []
         self._told_of_deletions: list[Callable[[Deleted], None]] = []
+        self._told_of_metadata: list[Callable[[UpdateMetadataRequest], None]] = []
         self._builders: list[Callable[[Partition, IndexLost], None]] = []
         self._state_change_log = state_change_log
         self._limited = RateLimited(state_change_log)
@@ -79,7 +80,13 @@ class Replicas:
         for partition in self.partitions.values():
             if partition.deletions.waiting:  # who died is waited for no longer
                 partition.complete_deletions()
+        for hears in self._told_of_metadata:
+            hears(request)
         return True
+
+    def on_metadata(self, listener: Callable[[UpdateMetadataRequest], None]) -> None:
+        """Have `listener` called with what was taken over into `metadata`. It neither waits nor raises."""
+        self._told_of_metadata.append(listener)
 
     def on_deletion(self, listener: Callable[[Deleted], None]) -> None:
         """Have `listener` called with partitions of the cluster that are deleted, right after `metadata` lost them or

@@ -42,6 +42,7 @@ from strandline.storage.errors import (
     DiskFailed,
     DiskFull,
     EpochsBeganAnew,
+    LogClosed,
     LogStorageError,
     OutOfDescriptors,
     StrayLog,
@@ -57,6 +58,10 @@ DETAILED_CHANGES = 200
 """Above so many partitions in a request none gets a line of its own in the state-change log: to write one takes twice
 as long as to change a role, and the last partition waits for all of them. Then one line tells of many that they are led
 here from now on."""
+
+DETAILED_STOPS = 20
+"""Above so many in a step none has a line of its own that only stops following, and keeps its log: a broker that leaves
+is told so of all that it has, while clients wait for their new leaders."""
 
 UNREAD = "it may lie in a log directory that could not be read; mend that, then start the broker again"
 PUT_OFF_INTERVAL_S = 60.0
@@ -214,7 +219,7 @@ class RoleChanges:
             controller_epoch=state.controller_epoch,
             isr=state.isr,
             replicas=state.replicas,
-            min_isr=min(partition.config.min_insync_replicas, len(state.replicas)),
+            min_isr=min(partition.config.min_insync_replicas, state.replication_factor),
             zk_version=state.partition_epoch,
             log_end_offset=partition.log.log_end_offset,
             high_watermark=partition.high_watermark,
@@ -253,6 +258,9 @@ class RoleChanges:
         that it was written under, and epochs tell nothing of what a leader has of it. Once it is hosted that cannot be:
         no order goes back, and what is appended has at most the order's epoch."""
         log = self._logs.get(topic_partition)
+        if log is not None and isinstance(log.failure, LogClosed):  # its deletion was ordered, and the disk refused
+            self._logs.delete(topic_partition)
+            log = None
         if log is not None and topic_id != NO_TOPIC_ID and log.topic_id not in (None, topic_id):
             stray = self._logs.set_aside(topic_partition, topic_id, is_credited=is_credited)
             self._state_change_log.error(
@@ -301,13 +309,24 @@ class RoleChanges:
             return StopReplicaResponse(ErrorCode.STALE_CONTROLLER_EPOCH, [])
         self._replicas.controller_epoch = request.controller_epoch
         errors = []
-        for state in request.partition_states:
-            code, why = self._stop(state)
+        states = request.partition_states
+        is_detailed = len(states) <= DETAILED_STOPS or any(state.delete_partition for state in states)
+        if not is_detailed:
+            first = TopicPartition(states[0].topic_name, states[0].partition_index)
+            self._state_change_log.info("stops replicas", count=len(states), first=str(first))
+        for state in states:
+            code, why = self._stop(state, is_detailed=is_detailed)
             errors.append(PartitionError(state.topic_name, state.partition_index, code, why and reason_of(why)))
         self._burst.end()
         return StopReplicaResponse(ErrorCode.NONE, errors)
 
-    def _stop(self, state: StopReplicaPartitionState) -> tuple[ErrorCode, str | None]:
+    def remove_replica(self, state: StopReplicaPartitionState) -> ErrorCode:
+        """As if the controller had ordered it; NONE where the log is gone."""
+        code, _ = self._stop(state)
+        self._burst.end()
+        return code
+
+    def _stop(self, state: StopReplicaPartitionState, *, is_detailed: bool = True) -> tuple[ErrorCode, str | None]:
         """What became of it, and why it was not done. A log that is refused is not deleted: nobody knows what it holds,
         so its topic goes once an operator has moved the folder away. Neither is one that may lie in a directory that
         could not be read: it goes at the start that reads that directory."""
@@ -316,11 +335,9 @@ class RoleChanges:
         hosted_id = partition.topic_id if partition else self._topic_id_on_disk(topic_partition)
         if hosted_id is not None and hosted_id != state.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID, None  # the topic was created anew since: leave its data alone
-        if (
-            partition is not None
-            and state.leader_epoch != LEADER_EPOCH_TOPIC_DELETED
-            and state.leader_epoch < partition.leader_epoch
-        ):
+        log = self._logs.get(topic_partition)
+        latest = partition.leader_epoch if partition else log.last_epoch if log else NO_EPOCH
+        if LEADER_EPOCH_TOPIC_DELETED != state.leader_epoch < latest:
             return ErrorCode.FENCED_LEADER_EPOCH, None
         if partition is not None:
             self._drop(partition)
@@ -329,12 +346,13 @@ class RoleChanges:
             return ErrorCode.KAFKA_STORAGE_ERROR, f"its log is not deleted, since it was refused: {refused}"
         if state.delete_partition and refused is None and self._may_be_unread(topic_partition):
             return ErrorCode.KAFKA_STORAGE_ERROR, f"its log is not deleted: {UNREAD}"
-        self._state_change_log.info(
-            "stopped replica",
-            **named_fields(*topic_partition, state.topic_id),
-            deleted=state.delete_partition,
-            epoch=state.leader_epoch,
-        )
+        if is_detailed:
+            self._state_change_log.info(
+                "stopped replica",
+                **named_fields(*topic_partition, state.topic_id),
+                deleted=state.delete_partition,
+                epoch=state.leader_epoch,
+            )
         if state.delete_partition and self._logs.get(topic_partition) is not None:
             try:
                 self._logs.delete(topic_partition)

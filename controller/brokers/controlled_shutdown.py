@@ -8,24 +8,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 
-import trio
-
 from strandline.controller.orders.broker_orders import OrderBuilder
-from strandline.controller.orders.channel import BrokerUnreachable
 from strandline.controller.orders.sender import Mark
+from strandline.controller.orders.silent import silent_brokers
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.planning.planner import plan_controlled_shutdown, still_led
 from strandline.controller.tools import Tools
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import (
-    ControlledShutdownRequest,
-    ControlledShutdownResponse,
-    OffsetForLeaderEpochRequest,
-)
-from strandline.protocol.types import ANY_REPLICA
+from strandline.protocol.messages import ControlledShutdownRequest, ControlledShutdownResponse
 
 HANDOVER_TOLD_TIMEOUT_MS = 1000
 """So long a broker that wants to stop waits for others to hear of its successors; it would be a pity, no loss."""
@@ -43,29 +35,13 @@ class ControlledShutdown:
         """What the broker still leads, once all live brokers know (or some do not listen): whom a client asks after the
         stop names the new leaders. NotController."""
         # 1
-        silent = await self._who_does_not_answer(request.broker_id)
+        others = [broker_id for broker_id in self._context.brokers if broker_id != request.broker_id]
+        silent = await silent_brokers(self._outbox, others)
         # 2
         response, mark = await self._agenda.in_turn(partial(self._hand_over, request, silent))
         # 3
         await self._agenda.within(HANDOVER_TOLD_TIMEOUT_MS, lambda: self._outbox.told(mark))
         return response
-
-    async def _who_does_not_answer(self, leaving: int) -> list[int]:
-        """Brokers that are registered, beside this one, and do not answer now: they may be dead, until their sessions
-        end. Nothing should rest on them alone."""
-        answered: dict[int, None] = {}
-
-        async def ask(broker_id: int) -> None:
-            with suppress(BrokerUnreachable):
-                await self._outbox.ask(broker_id, OffsetForLeaderEpochRequest(topics=[], replica_id=ANY_REPLICA))
-                answered[broker_id] = None
-
-        others = [broker_id for broker_id in self._context.brokers if broker_id != leaving]
-        with trio.move_on_after(HANDOVER_TOLD_TIMEOUT_MS / 1000):
-            async with trio.open_nursery() as nursery:
-                for broker_id in others:
-                    nursery.start_soon(ask, broker_id)
-        return [broker_id for broker_id in others if broker_id not in answered]
 
     async def _hand_over(
         self, request: ControlledShutdownRequest, silent: Sequence[int]
@@ -80,15 +56,17 @@ class ControlledShutdown:
             self._log.info("controlled shutdown", broker=leaving)
             context.shutting_down.add(leaving)
 
-        mine = context.partitions_on(leaving)
-        led = {tp for tp in mine if context.states.get(tp) is not None and context.states[tp].leader == leaving}
-        changed = await self._settlement.settle(mine, partial(plan_controlled_shutdown, context, leaving, silent))
-        followed = [tp for tp in mine if tp not in led and tp in context.states]
+        # What it leads goes first, all the way: clients wait for that.
+        led = dict.fromkeys(context.leads(leaving))
+        followed = [tp for tp in context.partitions_on(leaving) if tp not in led and tp in context.states]
+        planner = partial(plan_controlled_shutdown, context, leaving, silent)
+        changed = await self._settlement.settle([*led, *followed], planner)
         builder = OrderBuilder(context)
         builder.leadership(changed)
         builder.metadata(changed)
         # What it follows it stops following: it would only be waited for. What it led it follows, until it stops.
         builder.stop(leaving, [tp for tp in followed if leaving not in context.states[tp].isr])
         self._outbox.send(builder)
+        self._settlement.note_announced(changed)
         remaining = [(tp.topic, tp.partition) for tp in still_led(context, leaving)]
         return ControlledShutdownResponse(ErrorCode.NONE, remaining), self._outbox.mark()

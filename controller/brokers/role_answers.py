@@ -62,8 +62,8 @@ class RoleAnswers:
         if broken or again:
             await self._store.check_fence()  # a broker that knows better than we do: are we still controller?
         moved += await self._settlement.read_again(again)
-        if self._settlement.unannounced:
-            self._settlement.announce({})
+        if self._settlement.unannounced or self._settlement.stale_metadata:
+            await self._settlement.settle_and_announce()
         # One that already knows this epoch needs to hear of it again only if there is something newer.
         repeat = [tp for tp, code in again.items() if tp in moved or code is not ErrorCode.FENCED_LEADER_EPOCH]
         if repeat:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from strandline.controller.controller_context import ControllerContext, LeaderAndIsr, LiveBroker
+from strandline.controller.partition_replicas import PartitionReplicas
 from strandline.protocol.messages import (
     LEADER_DURING_DELETE,
     LEADER_EPOCH_TOPIC_DELETED,
@@ -81,7 +82,7 @@ class BrokerOrders:
 
 
 def leader_and_isr_state(
-    partition: int, state: LeaderAndIsr, replicas: tuple[int, ...], *, is_new: bool = False
+    partition: int, state: LeaderAndIsr, replicas: PartitionReplicas, *, is_new: bool = False
 ) -> LeaderAndIsrPartitionState:
     return LeaderAndIsrPartitionState(
         partition_index=partition,
@@ -90,7 +91,9 @@ def leader_and_isr_state(
         leader_epoch=state.leader_epoch,
         isr=list(state.isr),
         partition_epoch=state.zk_version,
-        replicas=list(replicas),
+        replicas=list(replicas.assigned),
+        adding_replicas=list(replicas.adding),
+        removing_replicas=list(replicas.removing),
         is_new=is_new,
         eligible_leader_replicas=list(state.elr),
     )
@@ -114,11 +117,11 @@ class OrderBuilder:
         for topic_partition in partitions:
             state = self._context.states.get(topic_partition)
             topic = self._context.topics.get(topic_partition.topic)
-            if state is None or topic is None or topic.name in self._context.deleting:
+            replicas = self._context.replicas_of(topic_partition)
+            if state is None or topic is None or replicas is None or topic.name in self._context.deleting:
                 continue
-            replicas = self._context.replicas(topic_partition)
             words: dict[bool, tuple[TopicId, LeaderAndIsrPartitionState]] = {}
-            for replica in replicas:
+            for replica in replicas.assigned:
                 if replica in self._context.brokers and only in (None, replica):
                     is_new = anew or self._context.is_new(replica, topic)
                     if is_new not in words:

@@ -1,177 +1,65 @@
-"""ElectLeaders: an operator ends the wait for replicas that hold what was acknowledged and do not come back.
-
-1 what each replica has is asked, as a recovery does; with `validate_only` that is the answer
-2 where still nobody leads, the loss is accepted, once, and the recovery that follows elects the longest log of those
-  who live. Where all who live refuse their logs, those begin anew whose log was put aside or may lie in a directory
-  that could not be read: nothing of it is touched
-3 the answer waits until somebody leads; one who has everything may have come back meanwhile, and nothing is lost
-"""
+"""ElectLeaders: preferred elections, and unclean ones, each of which has its own file."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 
-from strandline.controller.controller_context import ControllerContext, LiveBroker
-from strandline.controller.orders.broker_orders import OrderBuilder
-from strandline.controller.partitions.settlement import Settlement
-from strandline.controller.planning.leader_elections import LogEnds, recovery_election
-from strandline.controller.planning.planner import plan_losses
+from strandline.controller.partitions.accepted_losses import AcceptedLosses
+from strandline.controller.partitions.preferred_elections import PreferredElections
+from strandline.controller.planning.preferred_leaders import NotElected
 from strandline.controller.tools import Tools
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
+    PREFERRED,
     UNCLEAN,
     ElectLeadersPartitionResult,
     ElectLeadersRequest,
     ElectLeadersResponse,
     ElectLeadersTopicResult,
-    ReplicaStanding,
 )
-from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_OFFSET, TopicPartition
+from strandline.protocol.types import NO_BROKER, TopicPartition
 
 
 class ElectLeaders:
-    """Answers an operator, step by step as the module says. `ask`: where logs end (`Recovery.ask`)."""
+    """Answers an operator, in one term."""
 
-    def __init__(
-        self,
-        tools: Tools,
-        settlement: Settlement,
-        ask: Callable[[Mapping[TopicPartition, tuple[int, ...]]], Awaitable[LogEnds]],
-    ) -> None:
-        self._context, self._outbox, self._agenda = tools.context, tools.outbox, tools.agenda
-        self._settlement = settlement
-        self._ask = ask
+    def __init__(self, tools: Tools, preferred: PreferredElections, losses: AcceptedLosses) -> None:
+        self._context = tools.context
+        self._preferred = preferred
+        self._losses = losses
 
     async def answer(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
         """NotController when the term ends before."""
-        if request.election_type != UNCLEAN:
-            text = f"election type {request.election_type} is not served; 1 elects the longest log that is left"
+        asked = list(dict.fromkeys(self._asked(request)))
+        if request.election_type == UNCLEAN:
+            results = await self._losses.elect(asked, request.timeout_ms, validate_only=request.validate_only)
+        elif request.election_type != PREFERRED:
+            text = f"election type {request.election_type} is not known; 0 is preferred, 1 unclean"
             return ElectLeadersResponse([], ErrorCode.INVALID_REQUEST, text)
-        context = self._context
-        asked = dict.fromkeys(TopicPartition(t.topic, p) for t in request.topic_partitions for p in t.partitions)
-        results: dict[TopicPartition, ElectLeadersPartitionResult] = {}
-        live: dict[TopicPartition, tuple[int, ...]] = {}
-        for tp in asked:
-            live[tp] = context.able_replicas(tp)
-            if refusal := _refusal(context, tp, live[tp], validate_only=request.validate_only):
-                results[tp] = refusal
-        # 1
-        wanted = {tp: live[tp] for tp in asked if tp not in results}
-        log_ends = await self._ask(wanted)
-        standings = {tp: _standings(context, tp, log_ends) for tp in wanted}
-        anew: dict[TopicPartition, None] = {}
-        if not request.validate_only:
-            # 2
-            anew = await self._agenda.in_turn(partial(self._accept, list(wanted)))
-            # 3
-            await self._agenda.within(request.timeout_ms, lambda: all(map(context.has_live_leader, wanted)))
-        for tp in wanted:
-            if not request.validate_only and tp not in anew and (returned := _whole_leader(context, tp, standings[tp])):
-                results[tp] = returned
-                continue
-            leader, failure = _outcome(context, tp, log_ends, validate_only=request.validate_only)
-            code = ErrorCode.NONE if failure is None else ErrorCode.REQUEST_TIMED_OUT
-            results[tp] = ElectLeadersPartitionResult(tp.partition, code, failure, leader, standings[tp])
-        topics: dict[str, ElectLeadersTopicResult] = {}
-        for tp, result in results.items():
-            topics.setdefault(tp.topic, ElectLeadersTopicResult(tp.topic, [])).partition_results.append(result)
-        return ElectLeadersResponse(list(topics.values()))
+        elif request.validate_only:
+            return ElectLeadersResponse([], ErrorCode.INVALID_REQUEST, "a preferred election loses nothing: do it")
+        else:
+            outcomes = await self._preferred.elect(asked, request.timeout_ms)
+            results = {tp: self._result(tp, why) for tp, why in outcomes.items()}
+        if request.topic_partitions is None:
+            needed = ErrorCode.ELECTION_NOT_NEEDED
+            results = {tp: result for tp, result in results.items() if result.error_code != needed}
+        return ElectLeadersResponse(_by_topic(results))
 
-    async def _accept(self, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, None]:
-        """Returns those of which a replica may begin with an empty log."""
-        context = self._context
-        context.accepted_losses.update((tp, None) for tp in wanted if _needs_election(context, tp))
-        await self._settlement.settle_and_announce(wanted)
-        anew = {tp: None for tp in wanted if _needs_election(context, tp) and not context.able_replicas(tp)}
-        await self._let_begin_anew(list(anew))
-        return anew
+    def _asked(self, request: ElectLeadersRequest) -> list[TopicPartition]:
+        if request.topic_partitions is None:
+            return [tp for tp in self._context.partitions() if tp.topic not in self._context.deleting]
+        return [TopicPartition(topic.topic, p) for topic in request.topic_partitions for p in topic.partitions]
 
-    async def _let_begin_anew(self, partitions: Sequence[TopicPartition]) -> None:
-        """All who live refuse these logs. Nobody rests on them any more, which is written down before they may begin
-        with empty ones."""
-        context = self._context
-
-        def is_refusing(broker: LiveBroker, tp: TopicPartition) -> bool:
-            return not context.is_online(broker.broker_id, tp)
-
-        await self._settlement.settle_and_announce(partitions, partial(plan_losses, context, is_refusing))
-        builder = OrderBuilder(context)
-        builder.leadership(partitions, anew=True)
-        self._outbox.send(builder)
+    def _result(self, tp: TopicPartition, why: NotElected | None) -> ElectLeadersPartitionResult:
+        state = self._context.states.get(tp)
+        leader = NO_BROKER if state is None else state.leader
+        code, text = (ErrorCode.NONE, None) if why is None else why
+        return ElectLeadersPartitionResult(tp.partition, code, text, leader)
 
 
-def _refusal(
-    context: ControllerContext, tp: TopicPartition, live: tuple[int, ...], *, validate_only: bool
-) -> ElectLeadersPartitionResult | None:
-    if tp not in context.states or tp.topic in context.deleting:
-        code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {tp.topic[:300]}:{tp.partition}"
-    elif context.has_live_leader(tp):
-        return _not_needed(tp, context.states[tp].leader)
-    elif not live and (validate_only or not context.refused_replicas_of(tp)):
-        code, text = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {tp.topic}:{tp.partition} lives"
-        if refused := _refused(context, tp):
-            text += f" and is served; with the loss accepted, one that can be begins with an empty log{refused}"
-    else:
-        return None
-    return ElectLeadersPartitionResult(tp.partition, code, text)
-
-
-def _not_needed(tp: TopicPartition, leader: int) -> ElectLeadersPartitionResult:
-    text = f"broker {leader} leads {tp.topic}:{tp.partition}: there is nothing to recover"
-    return ElectLeadersPartitionResult(tp.partition, ErrorCode.ELECTION_NOT_NEEDED, text, leader)
-
-
-def _needs_election(context: ControllerContext, tp: TopicPartition) -> bool:
-    """What is accepted counts until somebody leads: it must not wait for the death of one who leads already."""
-    return tp in context.states and not context.has_live_leader(tp)
-
-
-def _whole_leader(
-    context: ControllerContext, tp: TopicPartition, standings: Sequence[ReplicaStanding]
-) -> ElectLeadersPartitionResult | None:
-    """The answer where one leads by now who had everything."""
-    if tp not in context.states or not context.has_live_leader(tp):
-        return None
-    leader = context.states[tp].leader
-    whole = {standing.broker_id for standing in standings if standing.has_everything}
-    return _not_needed(tp, leader) if leader in whole else None
-
-
-def _standings(context: ControllerContext, tp: TopicPartition, log_ends: LogEnds) -> list[ReplicaStanding]:
-    ends = log_ends[tp]
-    state = context.states.get(tp)
-    if context.replicas_with_later_epochs(tp):
-        state = None  # of whom it says that they have everything proves nothing
-    return [
-        ReplicaStanding(
-            replica,
-            context.is_online(replica, tp),
-            state is not None and replica in state.whole,
-            ends[replica].end_offset if replica in ends else NO_OFFSET,
-            ends[replica].epoch if replica in ends else NO_EPOCH,
-        )
-        for replica in context.replicas(tp)
-    ]
-
-
-def _outcome(
-    context: ControllerContext, tp: TopicPartition, log_ends: LogEnds, *, validate_only: bool
-) -> tuple[int, str | None]:
-    """(who leads, or would, what is wrong with that)."""
-    state = context.states.get(tp)
-    if validate_only:
-        last = state.last_known_leader if state is not None else NO_BROKER
-        leader = recovery_election(context.replicas(tp), log_ends[tp], last)
-        return (NO_BROKER if leader is None else leader), None
-    if state is not None and context.has_live_leader(tp):
-        return state.leader, None
-    text = (
-        f"nobody leads {tp.topic}:{tp.partition} yet; this controller goes on with the loss accepted: say it again if "
-        "another broker becomes controller before somebody leads"
-    )
-    return NO_BROKER, text + _refused(context, tp)
-
-
-def _refused(context: ControllerContext, tp: TopicPartition) -> str:
-    return "".join(f"; broker {each.broker_id}: {each.why}" for each in context.refused_replicas_of(tp))
+def _by_topic(results: Mapping[TopicPartition, ElectLeadersPartitionResult]) -> list[ElectLeadersTopicResult]:
+    topics: dict[str, ElectLeadersTopicResult] = {}
+    for tp, result in results.items():
+        topics.setdefault(tp.topic, ElectLeadersTopicResult(tp.topic, [])).partition_result.append(result)
+    return list(topics.values())

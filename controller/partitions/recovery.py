@@ -101,9 +101,11 @@ class Recovery:
 
         async def ask_one(broker_id: int, its: list[TopicPartition]) -> None:
             try:
-                with trio.fail_after(ANSWER_SECONDS):
-                    for tp, end in (await self._log_ends(broker_id, its)).items():
-                        log_ends[tp][broker_id] = end
+                for start in range(0, len(its), MAX_PARTITIONS_PER_QUESTION):
+                    some = its[start : start + MAX_PARTITIONS_PER_QUESTION]
+                    with trio.fail_after(ANSWER_SECONDS):
+                        for tp, end in (await self._log_ends(broker_id, some)).items():
+                            log_ends[tp][broker_id] = end
             except (BrokerUnreachable, trio.TooSlowError) as error:
                 self._tools.log.warning("broker does not say where its logs end", broker=broker_id, error=str(error))
 

@@ -34,7 +34,8 @@ class Settlement:
     unannounced: partitions of which something is settled in ZooKeeper that nobody was told yet. stale_metadata: those
         whose ISR changed, or of which a replica went with its broker, was refused or is well again, which may call for
         another state and is news in any case. Both survive an event that broke off.
-    on_undecided: a `Recovery` listens here."""
+    on_undecided: a `Recovery` listens here. on_change: called whenever states are known to be other ones; it neither
+        waits nor raises."""
 
     def __init__(self, tools: Tools, waits: Waits, state_change_log: structlog.typing.FilteringBoundLogger) -> None:
         self._tools = tools
@@ -46,6 +47,7 @@ class Settlement:
         self.stale_metadata: dict[TopicPartition, None] = {}
         self.unclean_elections = 0
         self.on_undecided: OnUndecided = _nobody_listens
+        self.on_change: Callable[[], None] = _nobody_cares
 
     # --- Planning and writing ----------------------------------------------------------------------------------
 
@@ -55,7 +57,7 @@ class Settlement:
         plan = plan_partitions(self._context, partitions)
         lossy_topics: set[str] = set()
         if plan.unclean_candidates:
-            configs = await self._topic_configs(list(plan.unclean_candidates))
+            configs = await self.topic_configs(list(plan.unclean_candidates))
             lossy_topics = {name for name, config in configs.items() if config.unclean_leader_election_enable}
             if lossy_topics:
                 plan = plan_partitions(self._context, partitions, lossy_topics)
@@ -85,6 +87,8 @@ class Settlement:
                 self._adopt(tp, state)
                 changed[tp] = self.unannounced[tp] = None
             partitions = list(result.moved)
+        if changed:
+            self.on_change()
         return changed
 
     async def _plan_best(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
@@ -94,7 +98,7 @@ class Settlement:
         self._waits.note(plan.waits)
         return plan.changes
 
-    async def _topic_configs(self, names: Sequence[str]) -> dict[str, TopicConfig]:
+    async def topic_configs(self, names: Sequence[str]) -> dict[str, TopicConfig]:
         """What is unknown or unusable in them is read as what loses nothing."""
         standing = await self._store.topic_configs(names)
         return {name: read_topic_config(self._tools.config, overrides).config for name, overrides in standing.items()}
@@ -117,14 +121,15 @@ class Settlement:
         concerned = dict.fromkeys(c.topic_partition.topic for c in changes if c.after.elr and c.after.has_leader)
         if not concerned:
             return list(changes)
-        configs = await self._topic_configs(list(concerned))
+        configs = await self.topic_configs(list(concerned))
 
         def is_needless(change: PartitionChange) -> bool:
             if not (change.after.elr and change.after.has_leader):
                 return False
             config = configs[change.topic_partition.topic]
-            replicas = len(self._context.replicas(change.topic_partition))
-            return len(change.after.isr) >= min(config.min_insync_replicas, replicas)
+            replicas = self._context.replicas_of(change.topic_partition)
+            factor = 0 if replicas is None else replicas.replication_factor
+            return len(change.after.isr) >= min(config.min_insync_replicas, factor)
 
         return [
             replace(change, after=replace(change.after, elr=())) if is_needless(change) else change
@@ -167,7 +172,8 @@ class Settlement:
         return list(states)
 
     async def read_again(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Read states again; returns the partitions that had moved. A broker that gave up what it might betray
+        """Read states again; returns the partitions that had moved, which is news for all: what the leader's own word
+        of its change brings later is known by then. A broker that gave up what it might betray
         (`broker/membership/loss_reports`) raised the epoch: nobody else has told the leader. Nor does anybody else tell
         a broker that refused its role while others rested on its log that they do no more: it may play it now
         (`StrayLog`)."""
@@ -177,11 +183,14 @@ class Settlement:
             before = self._context.states[tp]
             if state.zk_version != before.zk_version:
                 moved.append(tp)
+                self.stale_metadata[tp] = None
             released = {*before.isr, *before.elr}.difference(state.isr, state.elr)
             may_play = any((broker_id, tp) in self._context.offline_replicas for broker_id in released)
             if may_play or state.leader_epoch != before.leader_epoch:
                 self.unannounced[tp] = None
             self._adopt(tp, state)
+        if moved:
+            self.on_change()
         return moved
 
     # --- Announcing --------------------------------------------------------------------------------------------
@@ -197,6 +206,11 @@ class Settlement:
         builder.metadata(changed)
         self._outbox.send(builder)
         self._agenda.poke()
+
+    def note_announced(self, changed: Mapping[TopicPartition, None]) -> None:
+        """Somebody has queued the orders for these himself."""
+        for tp in changed:
+            self.unannounced.pop(tp, None)
 
     async def settle_and_announce(
         self,
@@ -217,7 +231,11 @@ class Settlement:
     async def on_isr_changes(self, notes: Sequence[IsrChangeNotificationZnode] | None) -> None:
         """Leaders wrote these states: read them, take out who died before this was heard, tell everybody."""
         named = self._context.partitions() if notes is None else (tp for note in notes for tp in note.partitions)
-        self.stale_metadata.update(dict.fromkeys(await self.read_again(named)))
+        await self.refresh(named)
+
+    async def refresh(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read states again that may have moved, and do what follows from that."""
+        await self.read_again(partitions)
         await self.settle_and_announce()
 
     async def settle_offline(self) -> None:
@@ -226,3 +244,6 @@ class Settlement:
 
 
 def _nobody_listens(_: Mapping[TopicPartition, tuple[int, ...]], __: set[str]) -> None: ...
+
+
+def _nobody_cares() -> None: ...

@@ -1,8 +1,14 @@
 """Which brokers hold a new partition's replicas, and whether an assignment made by hand can be used.
 
-Rule (reference text 000): brokers sorted, replica j of partition i on broker (i + j) mod n, so leaders and replicas are
-spread evenly and the load of a failed broker over all others. With racks, brokers are dealt out rack by rack, and a
-partition takes a second replica on a rack only when it has one on each.
+Rule (reference text 000): n brokers sorted, replica j of partition i on broker (i + j) mod n, so leaders and replicas
+are spread evenly. By that alone all that a failed broker led would go to the next one; so in each further round of n
+partitions the followers begin one broker later, as in the tables of text 003 (Kafka's own rule), and the load goes to
+all others. With racks, brokers are dealt out rack by rack, and a partition takes a second replica on a rack only when
+it has one on each.
+
+On purpose it is not as in a Kafka: where a topic starts is not drawn but follows from what there is
+(`PreferredCounts`), so that the same requests give the same layout and many small topics are spread, too; and racks
+count only if every broker has one, where a Kafka refuses the topic.
 """
 
 from __future__ import annotations
@@ -13,16 +19,19 @@ from strandline.protocol.errors import BrokerError, ErrorCode
 
 
 def assign_replicas(
-    brokers: Mapping[int, str | None], partitions: int, replication_factor: int, start_index: int = 0
+    brokers: Mapping[int, str | None], partitions: int, replication_factor: int, start_index: int = 0, first: int = 0
 ) -> Iterator[tuple[int, ...]]:
     """The replica ids of one partition after the other, preferred first, so that thousands can be made in steps.
-    `brokers`: id → rack. `start_index` shifts partition 0's preferred broker along the sorted list.
+    `brokers`: id → rack. `start_index` shifts partition 0's preferred broker along the sorted list; each whole turn of
+    it shifts the followers. `first`: the number of the first of these partitions.
     1 ≤ replication_factor ≤ len(brokers)."""
     assert 1 <= replication_factor <= len(brokers), f"{replication_factor} replicas on {len(brokers)} brokers"
     ordered = order_brokers(brokers)
     racks = brokers if _is_rack_aware(brokers) else dict.fromkeys(brokers)
-    for partition in range(partitions):
-        yield _replicas_of(ordered, racks, start_index + partition, replication_factor)
+    turns, start = divmod(start_index, len(ordered))
+    for partition in range(first, first + partitions):
+        candidates = _candidates(ordered, start + partition, turns + partition // len(ordered))
+        yield _replicas_of(candidates, racks, replication_factor)
 
 
 def _is_rack_aware(brokers: Mapping[int, str | None]) -> bool:
@@ -41,10 +50,17 @@ def order_brokers(brokers: Mapping[int, str | None]) -> list[int]:
     return [row[i] for i in range(max(map(len, rows), default=0)) for row in rows if i < len(row)]
 
 
+def _candidates(ordered: Sequence[int], index: int, shift: int) -> list[int]:
+    """All brokers, in the order in which a partition takes them."""
+    count = len(ordered)
+    followers = [ordered[(index + j) % count] for j in range(1, count)]
+    shift %= max(len(followers), 1)
+    return [ordered[index % count], *followers[shift:], *followers[:shift]]
+
+
 def _replicas_of(
-    ordered: Sequence[int], racks: Mapping[int, str | None], index: int, replication_factor: int
+    candidates: Sequence[int], racks: Mapping[int, str | None], replication_factor: int
 ) -> tuple[int, ...]:
-    candidates = [ordered[(index + j) % len(ordered)] for j in range(len(ordered))]
     chosen: list[int] = []
     while len(chosen) < replication_factor:
         used: set[str] = set()
@@ -73,8 +89,10 @@ class PreferredCounts:
 
     def start(self) -> int:
         """Where to start next: the position, in the order of `order_brokers`, of the broker that is preferred least
-        often so far (the first among equals)."""
-        return min(range(len(self._ordered)), key=lambda i: self._counts[self._ordered[i]], default=0)
+        often so far (the first among equals), and a turn of all brokers for each time that it is."""
+        positions = range(len(self._ordered))
+        position = min(positions, key=lambda i: self._counts[self._ordered[i]], default=0)
+        return position + len(positions) * (self._counts[self._ordered[position]] if positions else 0)
 
 
 def check_manual_assignment(

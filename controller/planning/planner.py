@@ -72,9 +72,7 @@ def _leads_in_this_life(context: ControllerContext, topic_partition: TopicPartit
     return context.has_live_leader(topic_partition) and not (0 < state.mzxid < context.brokers[state.leader].epoch)
 
 
-def _members_online(
-    context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr
-) -> tuple[int, ...]:
+def members_online(context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr) -> tuple[int, ...]:
     """Members that stay. Who is no replica (Kafka was interrupted while it moved the partition) is told of no leader
     and follows none: it would count for the minimum without having anything."""
     return tuple(
@@ -95,7 +93,7 @@ def _first_leader(context: ControllerContext, topic_partition: TopicPartition) -
 
 
 def _shrink(context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr) -> PartitionChange | None:
-    isr = _members_online(context, topic_partition, state)
+    isr = members_online(context, topic_partition, state)
     if isr == state.isr:
         return None
     return change_state(context, topic_partition, state, state.leader, isr, "in-sync replica failed")
@@ -108,7 +106,7 @@ def _elect(
     in_sync = [member for member in state.isr if member not in state.lossy]
     leader = offline_election(able, in_sync, state.elr)
     if leader is not None and leader in in_sync:
-        isr = _members_online(context, topic_partition, state)
+        isr = members_online(context, topic_partition, state)
         return change_state(context, topic_partition, state, leader, isr, "leader failed")
     if leader is not None:
         why = "no in-sync replica lives, an eligible one does"
@@ -203,7 +201,7 @@ def plan_controlled_shutdown(
         state = context.states.get(topic_partition)
         if state is None or leaving not in state.isr or topic_partition.topic in context.deleting:
             continue
-        isr = tuple(m for m in _members_online(context, topic_partition, state) if m != leaving)
+        isr = tuple(m for m in members_online(context, topic_partition, state) if m != leaving)
         staying = [member for member in isr if member not in silent]
         leader: int | None = state.leader if state.leader in staying else None
         if state.leader == leaving:

@@ -3,8 +3,9 @@ Failover").
 
 1. Read and raise the controller epoch: done, in the transaction that won the election (`controller_election`).
 2. Watch /admin/reassign_partitions, and 3. /admin/preferred_replica_election: with what step 12 looks at.
-9. Running as controller, 11. automatic rebalance of preferred leaders (not served by this version), 12. go on with the
-   topics that are being deleted and with what else was asked for meanwhile: `Term`, once the others are done.
+9. Running as controller, 11. automatic rebalance of preferred leaders (`partitions/rebalance.py`), 12. go on with the
+   topics that are being deleted and with what else was asked for meanwhile, as preferred leaders in that znode: `Term`,
+   once the others are done.
 """
 
 from __future__ import annotations

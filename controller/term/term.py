@@ -32,14 +32,21 @@ from strandline.controller.liveness.refusals import FalseAlarms
 from strandline.controller.liveness.suspects import Suspects
 from strandline.controller.orders.channel import ConnectToBroker
 from strandline.controller.orders.sender import BrokerSender, Outbox
+from strandline.controller.partitions.accepted_losses import AcceptedLosses
 from strandline.controller.partitions.elect_leaders import ElectLeaders
+from strandline.controller.partitions.preferred_elections import PreferredElections
+from strandline.controller.partitions.rebalance import Rebalance
 from strandline.controller.partitions.recovery import Recovery
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.partitions.waits import Waits
+from strandline.controller.reassignments.reassignment_requests import ReassignmentRequests
+from strandline.controller.reassignments.reassignment_store import ReassignmentStore
+from strandline.controller.reassignments.reassignments import Reassignments
+from strandline.controller.reassignments.tools_znode import AskedByTools
 from strandline.controller.store import ClusterStore
+from strandline.controller.term.asked_elections import AskedElections
 from strandline.controller.term.controller_election import Won
 from strandline.controller.term.fail_over import fail_over
-from strandline.controller.term.not_served import NotServed, no_reassignments
 from strandline.controller.term.notifications import Notifications
 from strandline.controller.tools import Tools
 from strandline.controller.topics.creation import Creation
@@ -50,6 +57,7 @@ from strandline.controller.topics.topic_changes import TopicChanges
 from strandline.controller.topics.topic_store import TopicStore
 from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.messages import (
+    AlterPartitionReassignmentsRequest,
     ControlledShutdownRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -64,8 +72,6 @@ from strandline.protocol.messages import (
 from strandline.protocol.znodes import (
     IsrChangeNotificationZnode,
     LogDirEventNotificationZnode,
-    PreferredReplicaElectionZnode,
-    ReassignPartitionsZnode,
 )
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.coordination import ConnectionLost, Coordination, CoordinationError, SessionExpired
@@ -123,27 +129,34 @@ class Term:
         self.topic_changes = TopicChanges(tools, self.topic_store, self.settlement, tracker, growth.look)
         topics = self.topic_changes
         self.deletion = Deletion(tools, self.topic_store, tracker, topics.look, topics.tell_unfinished_deletions)
+        moves = Reassignments(tools, self.settlement, ReassignmentStore(coordination, self.store, self.log))
+        asked_by_tools, reassignment_requests = AskedByTools(tools, moves), ReassignmentRequests(tools, moves)
+        self.deletion.on_begun = asked_by_tools.topics_change
         self.suspects = Suspects(tools, broker_id, connect, false_alarms, won.found_gone)
         self.broker_changes = BrokerChanges(
             tools, self.settlement, tracker, self.suspects, self.deletion.go_on, self.topic_store.unreadable
         )
         roles = RoleAnswers(tools, self.settlement)
+        elections = PreferredElections(tools, self.settlement)
+        losses = AcceptedLosses(tools, self.settlement, self.recovery.ask)
+        self.rebalance = Rebalance(tools, elections)
         isr_change, log_dir_event = IsrChangeNotificationZnode, LogDirEventNotificationZnode
         self.first_looks: tuple[Event, ...] = (
             self.deletion.look,
             growth.look,
             Notifications(tools, isr_change.FOLDER, isr_change.decode, self.settlement.on_isr_changes).look,
             Notifications(tools, log_dir_event.FOLDER, log_dir_event.decode, roles.on_failed_logs).look,
-            NotServed(tools, ReassignPartitionsZnode).look,
-            NotServed(tools, PreferredReplicaElectionZnode).look,
+            AskedElections(tools, elections).look,
+            asked_by_tools.look,
         )
         """What others may have asked for in ZooKeeper before this term; each sets a watch for what they ask later."""
         self.answers: dict[type[Request], Callable[[Any], Awaitable[Message]]] = {
             CreateTopicsRequest: Creation(tools, self.topic_store, topics.look, draw_id).answer,
             DeleteTopicsRequest: self.deletion.answer,
             CreatePartitionsRequest: growth.answer,
-            ElectLeadersRequest: ElectLeaders(tools, self.settlement, self.recovery.ask).answer,
-            ListPartitionReassignmentsRequest: no_reassignments,
+            ElectLeadersRequest: ElectLeaders(tools, elections, losses).answer,
+            AlterPartitionReassignmentsRequest: reassignment_requests.alter,
+            ListPartitionReassignmentsRequest: reassignment_requests.list,
             ControlledShutdownRequest: ControlledShutdown(tools, self.settlement).answer,
         }
         """What clients and brokers ask of the controller."""
@@ -167,6 +180,7 @@ class Term:
                 nursery.start_soon(self._keep_looking)
                 try:
                     await self._fail_over()
+                    nursery.start_soon(self.rebalance.run)
                     while True:
                         await self._handle(await self.agenda.get())
                 except (ControllerFenced, CoordinationError) as error:

@@ -29,7 +29,8 @@ from strandline.protocol.znodes import DELETE_TOPICS_PATH, DeleteTopicZnode, enc
 
 class Deletion:
     """One term's. `tracker`: where each replica of a topic that is being deleted stands. `look_at_topics`: takes in
-    topics that appeared or went. `tell_unfinished`: tells everybody what holds deletions up."""
+    topics that appeared or went. `tell_unfinished`: tells everybody what holds deletions up. `on_begun` is called when
+    more topics are to go; it neither waits nor raises."""
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class Deletion:
         self._tracker = tracker
         self._look_at_topics = look_at_topics
         self._tell_unfinished = tell_unfinished
+        self.on_begun: Callable[[], None] = _nobody_cares
 
     async def look(self) -> None:
         """Take in what `/admin/delete_topics` asks for."""
@@ -68,6 +70,7 @@ class Deletion:
                 builder.metadata(context.partitions([name]))  # leader −2: forget it
         self._outbox.send(builder)
         self._agenda.put(self.go_on)
+        self.on_begun()
 
     async def go_on(self) -> None:
         """Delete replicas wherever their broker lives; remove the znodes of topics that have none left."""
@@ -173,3 +176,6 @@ class Deletion:
     def _is_there(self, topic: Topic) -> bool:
         now = self._context.topics.get(topic.name)
         return now is not None and now.topic_id == topic.topic_id
+
+
+def _nobody_cares() -> None: ...

@@ -93,9 +93,9 @@ class Growth:
         found = {name: topic for name, topic in found.items() if topic.topic_id == context.topics[name].topic_id}
         grown = [name for name in found if name not in context.deleting]
         for name in grown:
-            known = context.topics[name].assignment
-            added = {p: replicas for p, replicas in found[name].assignment.items() if p not in known}
-            context.topics[name] = replace(found[name], assignment=dict(sorted((known | added).items())))
+            topic = context.topics[name]
+            added = {p: replicas for p, replicas in found[name].assignment.items() if p not in topic.assignment}
+            context.topics[name] = replace(topic, assignment=dict(sorted((topic.assignment | added).items())))
             if added:
                 self._tools.log.info("partitions found", topic=name, partitions=len(added), first=min(added))
         stateless = [tp for tp in context.partitions(grown) if tp not in context.states]

@@ -101,7 +101,7 @@ class GrowthPlanner:
                 raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         else:
             check_replication_factor(topic.name, factor, len(self._racks))
-            for replicas in assign_replicas(self._racks, added, factor, self._start(topic) + first):
+            for replicas in assign_replicas(self._racks, added, factor, self._start(topic), first):
                 assignment[first + len(assignment)] = replicas
                 if (self._partitions + len(assignment)) % WORK_PER_STEP == 0:
                     yield

@@ -12,6 +12,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode as KioErrorCode
 
 from strandline.protocol.errors import RemoteProtocolError
+from strandline.protocol.messages import PREFERRED
 
 
 def _names_of_metadata(entity: Any) -> list[str] | None:
@@ -38,6 +39,11 @@ def _may_create(entity: Any) -> bool:
     return bool(getattr(entity, "allow_auto_topic_creation", True))
 
 
+def _election_type(entity: Any) -> int:
+    """Version 0 knows preferred elections only (KIP-460)."""
+    return int(getattr(entity, "election_type", PREFERRED))
+
+
 def _assignments(entity: Any) -> dict[int, list[int]]:
     found = {part.partition_index: list(part.broker_ids) for part in entity.assignments}
     if len(found) < len(entity.assignments):
@@ -58,6 +64,7 @@ def _since(version: int) -> Callable[[Any], bool]:
 READ: Mapping[tuple[str, str], Callable[[Any], Any]] = {
     ("JoinGroupRequest", "joins_again_with_its_id"): _since(4),
     ("JoinGroupRequest", "understands_skip_assignment"): _since(9),
+    ("ElectLeadersRequest", "election_type"): _election_type,
     ("MetadataRequest", "topics"): _names_of_metadata,
     ("MetadataRequest", "allow_auto_topic_creation"): _may_create,
     ("MetadataRequest", "topic_ids"): _ids,

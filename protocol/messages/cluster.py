@@ -19,7 +19,9 @@ LEADER_EPOCH_TOPIC_DELETED = -2
 
 
 class LeaderAndIsrPartitionState(Message, frozen=True, array_like=True, gc=False):
-    """What ZooKeeper says of one partition; `partition_epoch` is the state znode's version (compare-and-set token)."""
+    """What ZooKeeper says of one partition; `partition_epoch` is the state znode's version (compare-and-set token).
+    `adding_replicas`: those of `replicas` that a reassignment under way adds; `removing_replicas`: those that it will
+    take away."""
 
     partition_index: Int32
     controller_epoch: Int32
@@ -33,6 +35,12 @@ class LeaderAndIsrPartitionState(Message, frozen=True, array_like=True, gc=False
     is_new: bool = False
     eligible_leader_replicas: list[Int32] = []
     """Beside the ISR: who has everything committed (`PartitionStateZnode.elr`), until the leader writes otherwise."""
+
+    @property
+    def replication_factor(self) -> int:
+        """How many replicas count for the minimum in sync: those that a reassignment adds do once it is done."""
+        added = sum(replica in self.adding_replicas for replica in self.replicas) if self.adding_replicas else 0
+        return len(self.replicas) - added or len(self.replicas)
 
 
 class LeaderAndIsrTopicState(Message, frozen=True, array_like=True, gc=False):

@@ -1,4 +1,4 @@
-"""ElectLeaders: an operator asks for leaders that the controller would not elect by itself.
+"""ElectLeaders: an operator asks for leaders that the controller would not elect by itself, or not yet.
 
 Kafka's message (API 43) with a field of ours in the request, to ask only what would be, and one in the answer, which
 says what each replica has: who accepts a loss should know which.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from strandline.protocol.messages.base import Message, Named, Request
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_OFFSET, Int8, Int16, Int32, Int64
 
+PREFERRED = 0
 UNCLEAN = 1
 
 
@@ -40,7 +41,7 @@ class ElectLeadersPartitionResult(Message, frozen=True, array_like=True, gc=Fals
 
 class ElectLeadersTopicResult(Message, frozen=True, array_like=True, gc=False):
     topic: str
-    partition_results: list[ElectLeadersPartitionResult]
+    partition_result: list[ElectLeadersPartitionResult]
 
 
 class ElectLeadersResponse(Message, frozen=True, array_like=True, gc=False):
@@ -51,10 +52,17 @@ class ElectLeadersResponse(Message, frozen=True, array_like=True, gc=False):
 
 
 class ElectLeadersRequest(Request, frozen=True, array_like=True, gc=False):
-    """Served by the controller. `election_type` 1 (the only one served): lead by the longest log of those who live, the
-    loss of what the others have is accepted. ELECTION_NOT_NEEDED where somebody leads."""
+    """Served by the controller. `election_type`:
+
+    0, preferred: the first of the assigned replicas leads, where it is in sync and lives; else
+       PREFERRED_LEADER_NOT_AVAILABLE.
+    1, unclean: lead by the longest log of those who live, the loss of what the others have is accepted;
+       ELIGIBLE_LEADERS_NOT_AVAILABLE where nobody lives.
+
+    Partitions that are led as asked for already: ELECTION_NOT_NEEDED. `topic_partitions` None: all partitions of the
+    cluster, and the answer leaves those out. `validate_only`: say what an unclean election would do, and do nothing."""
 
     election_type: Int8
-    topic_partitions: Named[ElectLeadersTopic]
+    topic_partitions: Named[ElectLeadersTopic] | None
     timeout_ms: Int32 = 30_000
     validate_only: bool = False

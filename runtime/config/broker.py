@@ -147,10 +147,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "When every in-sync replica may have lost data: wait for all and elect the longest log, or leave the "
         "partition offline (Strandline's own key, after KIP-966).")
     auto_leader_rebalance_enable: bool = boolean(True, ANY,
-        "Move leadership back to preferred replicas.", honoured=False)
+        "Move leadership back to preferred replicas that are in sync, on brokers that ran since the check before.")
     leader_imbalance_per_broker_percentage: int = int32(10, between(0, 100),
-        "Share of leaders elsewhere that starts a rebalance.", "percent", honoured=False)
-    leader_imbalance_check_interval_seconds: int = int64(300, at_least(1), "How often it is checked.", honoured=False)
+        "Of the partitions that prefer a broker, the share that is led elsewhere above which they move back.",
+        "percent")
+    leader_imbalance_check_interval_seconds: int = int64(300, at_least(1),
+        "How often it is checked, first so long after a controller's election.")
     failure_detection_refused_ms: int = int32(300, at_least(0),
         "A broker whose address refuses connections for so long counts as dead before its session ends, until it "
         "answers. 0: sessions alone count (Strandline's own key).")
@@ -191,9 +193,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     delete_records_purgatory_purge_interval_requests: int = int32(1, at_least(0),
         "Clean-up of waiting deletions.", honoured=False)
     leader_replication_throttled_rate: int = int64(LONG_MAX, at_least(0),
-        "Replication traffic out of this broker.", "bytes per second", dynamic=True, honoured=False)
+        "What this broker, as leader of throttled replicas, sends to followers that are not in sync.",
+        "bytes per second", dynamic=True)
     follower_replication_throttled_rate: int = int64(LONG_MAX, at_least(0),
-        "Replication traffic into this broker.", "bytes per second", dynamic=True, honoured=False)
+        "What this broker fetches for throttled replicas that are not in sync.", "bytes per second", dynamic=True)
 
     # Logs
     log_dirs: tuple[str, ...] = strings(None, NOT_EMPTY,
@@ -325,8 +328,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Of each client id that consumes. (Kafka 1.0's; gone in Kafka 3.9.)", "bytes per second", honoured=False)
     quota_window_num: int = int32(11, at_least(1), "Samples of a quota.", honoured=False)
     quota_window_size_seconds: int = int32(1, at_least(1), "Length of a sample.", honoured=False)
-    replication_quota_window_num: int = int32(11, at_least(1), "Samples of a replication quota.", honoured=False)
-    replication_quota_window_size_seconds: int = int32(1, at_least(1), "Length of a sample.", honoured=False)
+    replication_quota_window_num: int = int32(11, at_least(1),
+        "For so many windows a replication throttle makes up for a batch that is larger than its rate allows.")
+    replication_quota_window_size_seconds: int = int32(1, at_least(1),
+        "A replication throttle that was not used saves up what its rate gives in such a window.")
     metrics_num_samples: int = int32(2, at_least(1), "Samples of a metric.", honoured=False)
     metrics_sample_window_ms: int = int64(30000, at_least(1), "Length of a sample.", honoured=False)
     metric_reporters: tuple[str, ...] = strings((), ANY, "Classes that report metrics.", dynamic=True, honoured=False)

@@ -13,7 +13,8 @@ import msgspec
 
 from strandline.protocol.records.rules import BatchRules, batch_rules
 from strandline.runtime.config.broker import BROKER_KEYS, BrokerConfig
-from strandline.runtime.config.keys import ANY, ConfigKey, attribute_of, keys_of, strings
+from strandline.runtime.config.keys import ConfigKey, attribute_of, keys_of, strings
+from strandline.runtime.config.throttled_replicas import THROTTLED_REPLICAS, ThrottledReplicas, throttled_replicas
 from strandline.runtime.config.values import INT_MAX, LONG_MAX, InvalidConfig, Value
 
 T = TypeVar("T")
@@ -67,16 +68,19 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     segment_ms: int = of_broker(BrokerConfig.log_roll_ms, "A segment is closed at this age.")
     unclean_leader_election_enable: bool = of_broker(BrokerConfig.unclean_leader_election_enable,
         "Elect a replica that is not in sync.")
-    follower_replication_throttled_replicas: tuple[str, ...] = strings((), ANY,
-        "partition:broker, or *: followers that are throttled.", dynamic=True, honoured=False)
-    leader_replication_throttled_replicas: tuple[str, ...] = strings((), ANY,
-        "partition:broker, or *: leaders that are throttled.", dynamic=True, honoured=False)
+    follower_replication_throttled_replicas: tuple[str, ...] = strings((), THROTTLED_REPLICAS,
+        "Replicas that are filled no faster than their broker's follower.replication.throttled.rate.", dynamic=True)
+    leader_replication_throttled_replicas: tuple[str, ...] = strings((), THROTTLED_REPLICAS,
+        "Leaders that fill others no faster than their broker's leader.replication.throttled.rate.", dynamic=True)
     # fmt: on
 
     is_tiered: bool = False
     """Parts of the topic may lie in Kafka's remote tier, which is not served: its logs are refused."""
     batch_rules: BatchRules | None = None
     """Derived once: what is asked of each produced batch; None for the ordinary topic."""
+    throttled_followers: ThrottledReplicas | None = None
+    throttled_leaders: ThrottledReplicas | None = None
+    """Derived once: which replicas are throttled; None where nobody is."""
 
     @property
     def is_compacted(self) -> bool:
@@ -187,7 +191,11 @@ def _resolved(values: Mapping[str, Value]) -> TopicConfig:
         after_max_ms=config.message_timestamp_after_max_ms,
         difference_max_ms=config.message_timestamp_difference_max_ms,
     )
-    return config if rules is None else msgspec.structs.replace(config, batch_rules=rules)
+    followers = throttled_replicas(config.follower_replication_throttled_replicas)
+    leaders = throttled_replicas(config.leader_replication_throttled_replicas)
+    if rules is None and followers is None and leaders is None:
+        return config
+    return msgspec.structs.replace(config, batch_rules=rules, throttled_followers=followers, throttled_leaders=leaders)
 
 
 def not_honoured_yet(overrides: Iterable[str]) -> list[str]:

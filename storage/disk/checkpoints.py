@@ -74,7 +74,8 @@ def write_temporary(disk: Disk, path: str, content: bytes, sync: bool = True) ->
     temporary = f"{path}.{next(_temporary_numbers)}{TEMPORARY_SUFFIX}"  # two threads may write the same checkpoint
     file = disk.open(temporary, create=True)
     try:
-        file.truncate(0)  # left over from another life
+        if file.size():  # left over from another life; emptied, even a new one is written out at once when it is closed
+            file.truncate(0)
         write_whole(file, content, 0)
         if sync:
             file.fsync()

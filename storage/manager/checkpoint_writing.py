@@ -1,10 +1,10 @@
 """Writing the offset checkpoints of all log directories of a broker; which logs they tell of.
 
-Threads write them while the event loop changes the logs. What must not stand on the disk any more (a cut is about to
-be made, a log is made anew under a name) is counted in `_outdated`: whoever is writing sees the count, and writes
-again. What the loop writes itself is counted when it begins and when it ends. While the count is even and does not
-change, each checkpoint has one writer, which skips it where the file would say the same: idle logs cost no fsync. A
-directory whose disk fails meanwhile is offline.
+Threads write them while the event loop changes the logs. What must not stand on the disk any more (a cut is about to be
+made, a log is gone, or made anew under a name that a file has) is counted in `_outdated`: whoever is writing sees the
+count, and writes again. What the loop writes itself is counted when it begins and when it ends. While the count is even
+and does not change, each checkpoint has one writer, which skips it where the file would say the same: idle logs cost no
+fsync. A directory whose disk fails meanwhile is offline.
 """
 
 from __future__ import annotations
@@ -93,10 +93,16 @@ class Checkpoints:
         with self._at_once():
             self.write(self._owners[log.topic_partition])
 
+    def note_gone(self) -> None:
+        """A log was taken out of service. A thread may just be writing its name, which another log may get."""
+        self._outdated += 2
+
     def forget(self, tp: TopicPartition, home: LogDirectory) -> None:
         """A log is to be made in `home`: those that name a deleted one of that name would vouch for records that it
         lacks. OSError of that directory; another one that cannot be written is offline or full by itself, and on a mere
         doubt nothing is written there."""
+        if not (home.unsure or any(each.names(tp) for each in self._directories)):
+            return  # many are made at once: each that is counted would have all of them written anew
         with self._at_once():
             for directory in self._directories.online():
                 named = {name for name in NAMES if tp in directory.stored[name]}

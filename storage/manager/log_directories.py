@@ -13,7 +13,6 @@ then a directory that is new replaces none. One that cannot be opened has no id,
 from __future__ import annotations
 
 import posixpath
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from strandline.protocol.types import TopicPartition
@@ -171,14 +170,12 @@ class LogDirectories:
             if path.startswith(f"{directory.path}/"):
                 directory.health.fail(f"reading {path} failed", error)
 
-    def least_used(self, owners: Iterable[LogDirectory]) -> LogDirectory:
-        """The online one with the fewest logs, one with room where there is any; owners: of every log its directory.
-        LogStorageError: all are offline."""
+    def least_used(self) -> LogDirectory:
+        """The online one with the fewest logs, one with room where there is any. LogStorageError: all are offline."""
         online = self.online()
         if not online:
             raise DiskFailed("(a new log)", "no log directory is left")
-        used = Counter(directory.path for directory in owners)
-        return min(online, key=lambda directory: (directory.health.full is not None, used[directory.path]))
+        return min(online, key=lambda directory: (directory.health.full is not None, directory.log_count))
 
     def loaded(self) -> None:
         """All logs that can be loaded are. NoLogDirLeft."""

@@ -115,6 +115,8 @@ class LogDirectory:
         """In which round each checkpoint was written; None: outside of any."""
         self._at_stop: DirectoryState | None = None
         """What an orderly stop leaves, once all of it is written."""
+        self.log_count = 0
+        """Of those that lie here, refused ones too; the log manager counts them."""
         self.refused: set[TopicPartition] = set()
         """Logs that were not loaded: their checkpoints stay as they are."""
         self._is_lossy_next = False
@@ -306,10 +308,10 @@ class LogDirectory:
 
     def folder_of(self, tp: TopicPartition) -> str:
         """Where a partition's log lies, or would. UnsafePath."""
-        path = posixpath.normpath(f"{self.path}/{tp}")
-        if posixpath.dirname(path) != self.path or tp.partition < 0:
-            raise UnsafePath(f"{str(tp)!r} would not be a folder of {self.path}; choose another topic name")
-        return path
+        name = str(tp)
+        if "/" in name or tp.partition < 0:
+            raise UnsafePath(f"{name!r} would not be a folder of {self.path}; choose another topic name")
+        return f"{self.path}/{name}"
 
     def write_recovery_points(self, logs: Iterable[Log], in_round: int | None = None) -> None:
         """Blocking, as the others. OSError: the directory is offline, or full; what stands on the disk counts on.
@@ -333,6 +335,10 @@ class LogDirectory:
         is_changed = self._with_refused(COMPACTED_OFFSETS, offsets) != self.stored[COMPACTED_OFFSETS]
         if is_changed or COMPACTED_OFFSETS in self.unsure:
             self._write_offsets(COMPACTED_OFFSETS, offsets)
+
+    def names(self, tp: TopicPartition) -> bool:
+        """Whether a checkpoint here has this log."""
+        return any(tp in offsets for offsets in self.stored.values())
 
     def forget_mark(self, tp: TopicPartition) -> None:
         """Take a log that is gone out of the high watermarks. Blocking."""

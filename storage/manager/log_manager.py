@@ -27,6 +27,7 @@ from strandline.storage.errors import (
     StrayLog,
 )
 from strandline.storage.log.log import Log
+from strandline.storage.log.new_log import begin_log
 from strandline.storage.manager.checkpoint_writing import Checkpoints
 from strandline.storage.manager.found_folders import FoundFolders, find_folders
 from strandline.storage.manager.loading import DirectoryLoading, LoadProgress, LogLoading, finish, scan_groups
@@ -35,8 +36,6 @@ from strandline.storage.manager.log_directory import LogDirectory
 from strandline.storage.manager.losses import named_without_folder, note_losses, note_missing
 from strandline.storage.manager.moved_logs import take_over_log_starts
 from strandline.storage.manager.partition_folders import PartitionFolders
-from strandline.storage.recovery.known_state import KnownState
-from strandline.storage.recovery.recovery import load_log, load_steps
 from strandline.storage.segments.scan import scan_segments
 
 if TYPE_CHECKING:
@@ -151,7 +150,7 @@ class LogManager:
             for path in found[directory].doomed:  # an earlier life had begun to delete them
                 self.removals.add_folder(path, delay_ms=0)
         for tp, owners in owners_of({each: folders.partitions for each, folders in found.items()}).items():
-            self._directory_of[tp] = owners[0]
+            self._own(tp, owners[0])
             if len(owners) > 1:  # a disk came back that could not be read when the partition was created anew elsewhere
                 self._refuse(tp, DuplicateLog(str(tp), [owner.path for owner in owners]), owners)
             elif (why := found[owners[0]].not_logs.get(tp)) is not None:
@@ -240,7 +239,7 @@ class LogManager:
             raise self.refused[tp]
         check_topic_name(tp.topic)
         known = self._begun.get(tp) or self._directory_of.get(tp)
-        directory = known or self.directories.least_used(self._directory_of.values())
+        directory = known or self.directories.least_used()
         if directory.health.failure is not None:
             raise LogOffline(str(tp), directory.health.failure)
         try:
@@ -250,20 +249,19 @@ class LogManager:
             self.checkpoints.forget(tp, directory)
             folder = self._folders.make(directory, tp, topic_id)
             self.removals.disown(self._disk, tp, directory.path)  # who waits no longer excuses that this one is gone
-            steps = load_steps(
+            log = begin_log(
                 self._contexts[directory.path],
                 folder,
                 tp,
+                topic_id,
                 config if config is not None else self._topic_config_for(tp.topic),
-                KnownState(),
                 random=self._random,
                 checkpoint_now=self.checkpoints.write_now,
             )
-            log = load_log(self._disk, steps)
         except OSError as error:
             raise self._folders.failed(directory, tp, "creating its folder failed", error) from error
         self.logs[tp] = log
-        self._directory_of[tp] = self._begun.pop(tp)
+        self._own(tp, self._begun.pop(tp))
         return log
 
     def assign_topic_id(self, tp: TopicPartition, topic_id: TopicId) -> None:
@@ -307,8 +305,15 @@ class LogManager:
             raise LogOffline(str(tp), directory.health.failure)
         return log, directory
 
+    def _own(self, tp: TopicPartition, directory: LogDirectory) -> None:
+        if tp not in self._directory_of:
+            directory.log_count += 1
+        self._directory_of[tp] = directory
+
     def _forget(self, tp: TopicPartition) -> None:
-        del self.logs[tp], self._directory_of[tp]
+        self._directory_of.pop(tp).log_count -= 1
+        del self.logs[tp]
+        self.checkpoints.note_gone()
         self.high_watermarks.pop(tp, None)
 
     def remove(self, doomed: Sequence[Doomed]) -> None:

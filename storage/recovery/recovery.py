@@ -32,7 +32,7 @@ Loading changes nothing that a second loading would change again, and never rais
 or built anew is reported with offset and bytes: `log-truncated`, `index-rebuilt`.
 
 Loading is a generator (`load_steps`), because checking whole segments is computing: it hands the tasks out, and goes on
-with what they found. `load_log` does it all where it stands.
+with what they found. A new log is not loaded (`log/new_log`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.protocol.types import TopicId, TopicPartition
-from strandline.runtime.disk import Disk, FolderEntry
+from strandline.runtime.disk import FolderEntry
 from strandline.storage.disk.storage_context import LogConfig, PooledFile, StorageContext
 from strandline.storage.log.leader_epochs import LeaderEpochCache
 from strandline.storage.log.log import Log
@@ -64,7 +64,7 @@ from strandline.storage.recovery.topic_ids import read_topic_id, remove_torn
 from strandline.storage.recovery.verdicts import Fault, Verdict
 from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.reserving import give_back_unused
-from strandline.storage.segments.scan import ScannedSegment, ScanTask, scan_segments
+from strandline.storage.segments.scan import ScannedSegment, ScanTask
 from strandline.storage.segments.segment import LOG_SUFFIX, Segment
 from strandline.storage.segments.segment_list import SegmentList, create_segment
 from strandline.storage.segments.tail import activate
@@ -74,17 +74,6 @@ if TYPE_CHECKING:
     import random
 
 LoadSteps = Generator[list[ScanTask], Sequence[ScannedSegment], Log]
-
-
-def load_log(disk: Disk, steps: LoadSteps) -> Log:
-    """The log of these steps, all of them run where they stand. Blocking. What they raise."""
-    try:
-        tasks = next(steps)
-        while True:
-            tasks = steps.send([ScannedSegment(*found) for found in scan_segments(disk, tasks)])
-    except StopIteration as done:
-        log: Log = done.value
-        return log
 
 
 def load_steps(

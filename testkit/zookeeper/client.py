@@ -55,7 +55,8 @@ class WatchKind(enum.Enum):
 @dataclass(eq=False, slots=True)
 class Request:
     """One request: `read` what the client's server shows, or `write` for its session; the server carries it out, and
-    its error is the result. `watch`: set when the reply arrives, where there is something to watch."""
+    its error is the result. `watch`: set when the reply arrives, where there is something to watch. `path`: the first
+    one, `paths`: all of a transaction's."""
 
     name: str
     path: str
@@ -64,6 +65,7 @@ class Request:
     syncs: bool = False
     closes: bool = False
     watch: tuple[WatchKind, Watch] | None = None
+    paths: tuple[str, ...] = ()
     session_id: int = 0
     result: Any = None
     abandoned: bool = False
@@ -352,7 +354,8 @@ class MemoryCoordination(PreparedWrites[Request]):
     def _transaction(self, operations: Sequence[Operation]) -> Request:
         full = [self._rooted(operation) for operation in operations]
         check_request_size(_size_bytes(full), "multi", operations[0].path)
-        return Request("multi", full[0].path, write=lambda tree, session_id: tree.apply(full, session_id))
+        paths = tuple(operation.path for operation in full)
+        return Request("multi", paths[0], write=lambda tree, session_id: tree.apply(full, session_id), paths=paths)
 
     def _transaction_result(
         self, operations: Sequence[Operation], prepared: Request

@@ -30,6 +30,9 @@ from strandline.runtime.zookeeper.paths import split_servers
 from strandline.testkit.zookeeper.client import Link, MemoryCoordination, Request, WatchKind
 from strandline.testkit.zookeeper.tree import Raised, ZnodeTree
 
+OnWrite = Callable[[MemoryCoordination, Request, bool], bool]
+"""Told of a write before it is carried out (False), and after that. Where it says no the connection breaks then."""
+
 FIRST_SESSION_ID = 0x1000_0000_0000_0001
 RECONNECT_DELAY_S = 0.05
 NOTICE_SHARE = 2 / 3
@@ -84,6 +87,7 @@ class MemoryZooKeeper:
         self._earlier = trio.Event()
         self._drop_requests: deque[str] = deque()
         self._drop_replies: deque[str] = deque()
+        self.on_write: OnWrite | None = None
 
     def client(
         self, *, chroot: str = "", session_timeout_ms: int = 6_000, connection_timeout_ms: int = 18_000
@@ -332,8 +336,7 @@ class MemoryZooKeeper:
 
     def _receive(self, link: Link, request: Request) -> None:
         writes = request.write is not None
-        if writes and _take(self._drop_requests, request.path):
-            self._break(link)
+        if writes and self._breaks_at(link, request, self._drop_requests, is_done=False):
             return
         if writes or request.syncs:
             self.catch_up(link.client)
@@ -341,10 +344,18 @@ class MemoryZooKeeper:
             result: Any = self._carry_out(link, request)
         except CoordinationError as error:
             result = error
-        if writes and _take(self._drop_replies, request.path):
-            self._break(link)
+        if writes and self._breaks_at(link, request, self._drop_replies, is_done=True):
             return
         self._post(link, False, lambda: link.client.on_reply(link, request, result))
+
+    def _breaks_at(self, link: Link, request: Request, drops: deque[str], *, is_done: bool) -> bool:
+        """Whether the connection breaks here; its client may have been killed, too."""
+        breaks = _take(drops, request.path)
+        if self.on_write is not None and not self.on_write(link.client, request, is_done):
+            breaks = True
+        if breaks:
+            self._break(link)
+        return breaks
 
     def _carry_out(self, link: Link, request: Request) -> Any:
         """The result; an error is raised. A read watches from the state that was read; the events of a write go out

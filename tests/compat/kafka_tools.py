@@ -38,6 +38,7 @@ OF_BOTH = {
     "kafka-consumer-perf-test": "ConsumerPerformance",
     "kafka-delete-records": "DeleteRecordsCommand",
     "kafka-get-offsets": "GetOffsetShell",
+    "kafka-leader-election": "LeaderElectionCommand",
     "kafka-log-dirs": "LogDirsCommand",
     "kafka-producer-perf-test": "ProducerPerformance",
     "kafka-reassign-partitions": "reassign.ReassignPartitionsCommand",

@@ -35,6 +35,9 @@ TOO_MANY = (
     "replication factor {}, but {} brokers are registered; ask for 1 to that many replicas, or start more brokers"
 )
 OF_NOBODY = r"Invalid config value for resource ConfigResource\(type=TOPIC, name='clicks'\): Invalid value"
+RATE = r"(?:leader|follower)\.replication\.throttled\.rate"
+REPLICAS = r"leader\.replication\.throttled\.replicas"
+LISTED = "allowed is *, or a list of partition:broker"
 
 DIFFERENCES = (
     Difference(
@@ -111,6 +114,63 @@ DIFFERENCES = (
         "configs",
         r"Invalid value none for configuration log\.cleaner\.threads: Not a number of type INT",
         "configuration log.cleaner.threads='none': not a whole number (0 or more)",
+        OWN_WORDS,
+    ),
+    Difference(
+        "elections",
+        r"Failed to elect leader for partition clicks-2 under strategy Preferred\w+",
+        "broker 3, which clicks:2 prefers, is away",
+        OWN_WORDS,
+    ),
+    Difference(
+        "elections",
+        r"Failed to elect leader for partition lonely-0 under strategy \w+\(true\)",
+        "no replica of lonely:0 lives",
+        OWN_WORDS,
+    ),
+    *(
+        Difference(
+            "elections",
+            rf"(?s)(partition: {name}-{number}: .*?)The partition does not exist\.(.*?)The partition does not exist\.",
+            rf"\1there is no partition {name}:{number}\2there is no partition {name}:{number}",
+            OWN_WORDS,
+        )
+        for name, number in (("nowhere", 0), ("clicks", 7))
+    ),
+    Difference(
+        "throttles",
+        rf"(synonyms=\{{DYNAMIC_BROKER_CONFIG:({RATE})=[^}}]*)\}}",
+        r"\1, DEFAULT_CONFIG:\2=9223372036854775807}",
+        "a Kafka knows these keys where they are set, and has no default to show",
+    ),
+    Difference(
+        "throttles",
+        rf"Invalid value fast for configuration ({RATE}): Not a number of type LONG",
+        r"configuration \1='fast': not a whole number (0 or more)",
+        OWN_WORDS,
+    ),
+    Difference(
+        "throttles",
+        rf"Invalid value -1 for configuration ({RATE}): Value must be at least 0",
+        r"configuration \1='-1': allowed is 0 or more bytes per second",
+        OWN_WORDS,
+    ),
+    Difference(
+        "throttles",
+        r"Cannot update these configs dynamically: Set\((replication\.quota\.window\.num)\)",
+        r"configuration \1: read from the broker's file only",
+        OWN_WORDS,
+    ),
+    Difference(
+        "throttles",
+        OF_NOBODY + rf" \[all\] for configuration ({REPLICAS}): .*",
+        rf"configuration \1='all': {LISTED}",
+        OWN_WORDS,
+    ),
+    Difference(
+        "throttles",
+        OF_NOBODY + rf" \[\*, 0:1\] for configuration ({REPLICAS}): .*",
+        rf"configuration \1='*,0:1': {LISTED}",
         OWN_WORDS,
     ),
 )

@@ -106,6 +106,30 @@ kafka-configs --alter --broker 1 --add-config broker.id=7
 kafka-configs --alter --broker 1 --add-config log.cleaner.threads=none
 kafka-configs --describe --broker 1 --all
 """
+THROTTLES = """\
+kafka-configs --alter --broker 1 --add-config leader.replication.throttled.rate=5000000
+kafka-configs --alter --broker 1 --add-config follower.replication.throttled.rate=6000000
+kafka-configs --describe --broker 1
+kafka-configs --alter --broker-defaults --add-config leader.replication.throttled.rate=7000000
+kafka-configs --describe --broker-defaults
+kafka-configs --describe --broker 1
+kafka-configs --alter --broker 1 --add-config follower.replication.throttled.rate=fast
+kafka-configs --alter --broker 1 --add-config follower.replication.throttled.rate=-1
+kafka-configs --alter --broker 1 --add-config replication.quota.window.num=5
+kafka-configs --alter --topic clicks --add-config leader.replication.throttled.replicas=[0:1,1:2]
+kafka-configs --alter --topic clicks --add-config follower.replication.throttled.replicas=*
+kafka-configs --describe --topic clicks
+kafka-configs --alter --topic clicks --add-config leader.replication.throttled.replicas=all
+kafka-configs --alter --topic clicks --add-config leader.replication.throttled.replicas=[*,0:1]
+kafka-configs --alter --topic clicks --delete-config leader.replication.throttled.replicas
+kafka-configs --describe --topic clicks
+kafka-configs --alter --topic clicks --delete-config follower.replication.throttled.replicas
+kafka-configs --describe --topic clicks
+kafka-configs --alter --broker 1 --delete-config leader.replication.throttled.rate,follower.replication.throttled.rate
+kafka-configs --describe --broker 1
+kafka-configs --alter --broker-defaults --delete-config leader.replication.throttled.rate
+kafka-configs --describe --broker-defaults
+"""
 RECORDS = """\
 @produce
 kafka-get-offsets
@@ -200,7 +224,34 @@ kafka-topics --describe --exclude-internal --at-min-isr-partitions
 kafka-topics --create --topic big --partitions 1 --replication-factor 3
 kafka-get-offsets --topic clicks --time -2
 """
-CHAPTERS = {"topics": TOPICS, "configs": CONFIGS, "records": RECORDS, "groups": GROUPS, "cluster": CLUSTER}
+ELECTIONS = """\
+kafka-leader-election --election-type preferred --topic clicks --partition 0
+kafka-leader-election --election-type preferred --topic clicks --partition 2
+kafka-leader-election --election-type preferred --topic nowhere --partition 0
+kafka-leader-election --election-type preferred --topic clicks --partition 7
+kafka-leader-election --election-type unclean --topic lonely --partition 0
+kafka-leader-election --election-type unclean --topic clicks --partition 0
+@start 3
+kafka-topics --describe --topic 'clicks|lonely|strict'
+kafka-leader-election --election-type preferred --path-to-json-file {folder}/elections.json
+kafka-topics --describe --topic 'clicks|lonely|strict'
+kafka-leader-election --election-type preferred --path-to-json-file {folder}/elections.json
+kafka-leader-election --election-type preferred --all-topic-partitions
+kafka-topics --describe --topic 'clicks|lonely|strict'
+kafka-leader-election --election-type preferred --topic strict --partition 1
+kafka-leader-election --election-type unclean --all-topic-partitions
+kafka-leader-election --election-type unclean --topic strict --partition 1
+"""
+"""Broker 3 is away at the beginning."""
+CHAPTERS = {
+    "topics": TOPICS,
+    "configs": CONFIGS,
+    "throttles": THROTTLES,
+    "records": RECORDS,
+    "groups": GROUPS,
+    "cluster": CLUSTER,
+    "elections": ELECTIONS,
+}
 
 ANY_ORDER = r"kafka-delete-records|--describe --entity-type"
 """Commands of which the order of the lines is that of a hash table."""
@@ -218,7 +269,8 @@ _MASKS = (
     (r"for partition [\w-]+ at offset \d+ among", "for partition P at offset N among"),
     (r'"size" ?: ?\d+', '"size": N'),
     (r'"logDir" ?: ?"[^"]*"', '"logDir": "DIR"'),
-    (r"/\S*/(?=(good|bad)\.json|offsets\.csv)", ""),
+    (r"/\S*/(?=(good|bad|elections)\.json|offsets\.csv)", ""),
+    (r"(?m)(?<= )__consumer_offsets-\d(, |$)|, __consumer_offsets-\d(?=$)", ""),
     (r"\d+\.\d+ (?=records/sec|MB/sec|ms)|\(\d+\.\d+ MB|\d+ ms ", "N "),
     (r"(?m)^TIME, .*$", "TIME, FIGURES"),
     (r"[ \t]+", " "),
@@ -259,6 +311,8 @@ class Stage:
         self._write("good.json", json.dumps({"partitions": records, "version": 1}))
         records = [{"topic": "clicks", "partition": 2, "offset": 99}, {"topic": "clicks", "partition": 1, "offset": 2}]
         self._write("bad.json", json.dumps({"partitions": records, "version": 1}))
+        elections = [{"topic": "clicks", "partition": 2}, {"topic": "clicks", "partition": 1}]
+        self._write("elections.json", json.dumps({"partitions": elections}))
         self._write("offsets.csv", "clicks,0,6\nclicks,2,99\n")
 
     def _write(self, name: str, text: str) -> None:
@@ -371,4 +425,16 @@ class Stage:
     def _stop(self, broker: str) -> None:
         self._cluster.stop_broker(int(broker))
         self._living.remove(int(broker))
+        self._settle("")
+
+    def _start(self, broker: str) -> None:
+        """Everything is in sync with it."""
+        self._cluster.start_broker(int(broker))
+        self._living.append(int(broker))
+
+        def in_sync() -> bool:
+            topics = ask(self._cluster.address(1).port, MetadataRequest_v1(None)).topics
+            return all(sorted(isr) == sorted(replicas) for topic in topics for *_, replicas, isr in topic[3])
+
+        wait_until(in_sync, f"everything is in sync with broker {broker}")
         self._settle("")

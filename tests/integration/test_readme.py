@@ -15,6 +15,9 @@ COMMANDS = [line.partition("  #")[0].strip() for line in block("A cluster of one
 COMMANDS = [line for line in COMMANDS if line.startswith(("strandline ", "printf "))]
 
 
+OPERATING = [line.partition("  #")[0].strip() for line in block("Operating it", "").splitlines()]
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
@@ -42,3 +45,12 @@ def test_the_quick_start_works_as_it_is_written(folder: Path) -> None:
     assert ": [b'login'" in said, "what a group is given"
     assert "others read on: [TopicPartition(" in said
     shell(down, folder)
+
+
+def test_what_operators_type_works_as_it_is_written(folder: Path) -> None:
+    shown = {command: shell(command, folder) for command in filter(None, OPERATING)}
+    assert "9 partitions now" in shown["strandline topics --alter --topic orders --partitions 9"]
+    [moved] = [said for command, said in shown.items() if "--wait" in command]
+    assert "lie as planned" in moved and "Removed the throttle of topic orders" in moved
+    assert "0 replicas to copy" not in moved
+    assert "it may be stopped" in shown["strandline broker-decommission 4"]

@@ -23,6 +23,7 @@ import msgspec
 import trio
 
 from strandline.broker.network.request import RequestInHand
+from strandline.broker.replication.held_fetches import FetchPlan
 from strandline.broker.replication.partition import Partition
 from strandline.client.errors import ClientError
 from strandline.controller.orders.channel import BrokerUnreachable
@@ -249,7 +250,7 @@ class BareCluster(ClusterView):
         if leader is None:
             return False
         fetcher._resume_at.clear()
-        request, asked = fetcher._request([partition], trio.current_time())
+        request, asked = fetcher._request(FetchPlan([partition]), trio.current_time())
         call = Call(_without_wait(request))
         before = self._standing(leader, follower.broker_id, partition)
         response = leader.answer(call)

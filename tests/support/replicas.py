@@ -29,6 +29,7 @@ from strandline.broker.network.dialects.native import name_sizes
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_context import RequestContext
 from strandline.broker.replication.follower import Fetcher
+from strandline.broker.replication.held_fetches import FetchPlan
 from strandline.broker.replication.isr_updates import IsrOutcome, apply_outcome
 from strandline.broker.replication.leadership import IsrProposal
 from strandline.broker.replication.partition import Partition
@@ -285,7 +286,7 @@ class ScriptedReplicas:
         partition = self.partition(follower)
         for fetcher in self._brokers[follower].data.followers._fetchers.values():
             if partition in fetcher.partitions:
-                request, asked = fetcher._request([partition], trio.current_time())
+                request, asked = fetcher._request(FetchPlan([partition]), trio.current_time())
                 return Question(follower, fetcher, msgspec.structs.replace(request, max_wait_ms=0), asked)
         raise AssertionError(f"{follower} follows nobody")
 

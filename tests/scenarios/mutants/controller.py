@@ -18,6 +18,7 @@ REASONS = "test_reasons.py"
 RECOVER = "test_recover.py"
 REFUSED_LOGS = "test_refused_logs.py"
 MENDED_STATES = "test_mended_states.py"
+STOPPED_CONTROLLERS = "test_stopped_controllers.py"
 STRAY_LOGS = "test_stray_logs.py"
 SUSPICION = "../unit/controller/term/test_suspicion.py"
 MUTANTS = [
@@ -55,6 +56,41 @@ MUTANTS = [
         "        self._gone.pop(broker.broker_id, None)\n",
         "",
         (FAST_FAIL_OVER, "test_who_refuses_connections_for_a_second"),
+    ),
+    Mutant(
+        "the next controller does not go on with deletions",
+        "controller/term/term.py",
+        "            self.deletion.look,\n            growth.look,\n",
+        "            growth.look,\n",
+        (STOPPED_CONTROLLERS, "test_whoever_comes_next"),
+    ),
+    Mutant(
+        "the next controller tells nobody which roles they have",
+        "controller/term/fail_over.py",
+        "    builder.leadership(context.partitions())\n",
+        "",
+        (STOPPED_CONTROLLERS, "test_whoever_comes_next"),
+    ),
+    Mutant(
+        "the next controller does not look for elections that were asked for",
+        "controller/term/term.py",
+        "            AskedElections(tools, elections).look,\n",
+        "",
+        ("test_preferred_leaders.py", "test_what_a_znode_asks_for"),
+    ),
+    Mutant(
+        "a leadership goes to a broker that does not answer",
+        "controller/planning/preferred_leaders.py",
+        "    if preferred in silent:\n",
+        "    if preferred in silent and not silent:\n",
+        ("../unit/controller/partitions/test_preferred_elections.py", "test_who_has_died"),
+    ),
+    Mutant(
+        "a znode that was asked for again is taken for the one that is done",
+        "controller/term/asked_elections.py",
+        "        if znode is None or znode.stat.mzxid != mzxid:\n",
+        "        if znode is None:\n",
+        ("../unit/controller/partitions/test_preferred_elections.py", "test_it_goes"),
     ),
     Mutant(
         "a state that was mended is believed of brokers that came back with a loss",

@@ -21,10 +21,11 @@ from strandline.client.errors import (
     UnknownTopic,
 )
 from strandline.client.groups.administration import GroupListing, GroupOffset, GroupSummary, GroupView
-from strandline.client.metadata import PartitionView, TopicView
+from strandline.client.metadata import ClusterView, PartitionView, TopicView
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult, DescribeConfigsSynonym
 from strandline.protocol.types import TopicPartition
+from unit.cli.fake_moves import FakeMovingAdmin, MovingReplicas
 
 TOPIC_ID = bytes(range(16))
 
@@ -89,6 +90,7 @@ class FakeCluster:
     """Brokers that do not say which groups they have."""
     unanswered: dict[TopicPartition | str, ClientError] = field(default_factory=dict)
     """Partitions whose leader does not say where they end, and groups whose offsets cannot be read."""
+    moves: MovingReplicas = field(default_factory=MovingReplicas)
 
     def fill(self, topic: str, partition: int, values: Iterable[bytes], **fields: Any) -> None:
         log = self.records.setdefault(TopicPartition(topic, partition), [])
@@ -104,6 +106,8 @@ class FakeCluster:
 
 
 class FakeClient:
+    """What all fake clients have."""
+
     def __init__(self, cluster: FakeCluster) -> None:
         self.cluster = cluster
 
@@ -242,17 +246,32 @@ class FakeConsumer(FakeClient):
         return polled
 
 
-class FakeAdmin(FakeClient):
-    def create_topic(self, name: str, partitions: int, replication_factor: int, configs: dict[str, str]) -> None:
+class FakeAdmin(FakeClient, FakeMovingAdmin):
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        configs: dict[str, str],
+        *,
+        assignments: dict[int, tuple[int, ...]] | None,
+        validate_only: bool,
+    ) -> None:
         if name in self.cluster.topics:
             raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS)
         self.cluster.settings["created"] = (name, partitions, replication_factor, configs)
-        self.cluster.add_topic(name, {})
+        self.cluster.settings["assigned"] = assignments
+        if not validate_only:
+            self.cluster.add_topic(name, {})
 
-    def create_partitions(self, name: str, count: int) -> None:
+    def create_partitions(
+        self, name: str, count: int, *, assignments: tuple[tuple[int, ...], ...] | None, validate_only: bool
+    ) -> None:
         if name not in self.cluster.topics:
             raise unknown(name)
         self.cluster.settings["enlarged"] = (name, count)
+        self.cluster.settings["assigned"] = assignments
+        self.cluster.settings["validate_only"] = validate_only
 
     def describe_configs(self, kind: int, name: str) -> list[DescribeConfigsResourceResult]:
         if kind == ConfigResource.TOPIC and name not in self.cluster.topics:
@@ -261,10 +280,14 @@ class FakeAdmin(FakeClient):
             DescribeConfigsResourceResult("segment.bytes", "99", False, False, 5),
             DescribeConfigsResourceResult("retention.ms", "7", False, False, 1, [DescribeConfigsSynonym("a", "7", 4)]),
             DescribeConfigsResourceResult("secret", None, False, True, 1),
+            *self.set_configs(kind, name),
         ]
 
-    def alter_configs(self, kind: int, name: str, changes: dict[str, str | None], *, validate_only: bool) -> None:
+    def alter_configs(
+        self, kind: int, name: str, changes: dict[str, str | None], *, validate_only: bool = False
+    ) -> None:
         self.cluster.settings["altered"] = (kind, name, changes, validate_only)
+        self.set_config(kind, name, changes)
 
     def delete_topic(self, name: str) -> None:
         if self.cluster.topics.pop(name, None) is None:
@@ -319,9 +342,10 @@ class FakeAdmin(FakeClient):
     def delete_groups(self, names: Sequence[str]) -> dict[str, ClientError | None]:
         return {name: None if self.cluster.groups.pop(name, None) else unknown_group(name) for name in names}
 
-    def describe_cluster(self) -> None:
+    def describe_cluster(self) -> ClusterView:
         if not self.cluster.is_reachable:
             raise NoBrokerReachable("no broker answers")
+        return self.cluster.moves.view()
 
     def list_topics(self) -> list[str]:
         return list(self.cluster.topics)

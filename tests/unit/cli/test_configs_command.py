@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from strandline.client.metadata import PartitionView
 from strandline.protocol.messages import ConfigResource
 
 
@@ -78,3 +79,47 @@ def test_topics_are_enlarged_by_either_spelling(shell: Any) -> None:
     assert shell("topics", "alter", "-p", "3").code == 2
     assert shell("topics", "alter", "t", "-p", "3", "-c", "a=b").code == 2
     assert shell("topics", "describe", "t", "-p", "3").code == 2
+
+
+def test_new_partitions_lie_where_they_are_said_to(shell: Any) -> None:
+    """As in Kafka's tool: the list has all partitions, and those that there are stay where they are."""
+    shell.cluster.add_topic("t", {0: PartitionView(1, 1, (1, 2)), 1: PartitionView(2, 1, (2, 1))})
+    ran = shell("topics", "--alter", "--topic", "t", "--replica-assignment", "1:2,2:1,2:3,3:1")
+    assert (ran.code, ran.out) == (0, "Topic t has 4 partitions now.\n")
+    assert shell.cluster.settings["enlarged"] == ("t", 4)
+    assert shell.cluster.settings["assigned"] == ((2, 3), (3, 1))
+    assert shell("topics", "alter", "t", "-p", "4", "--replica-assignment", "1,1,1,1").code == 0
+
+
+def test_a_topic_is_made_of_the_replicas_that_are_named(shell: Any) -> None:
+    ran = shell("topics", "create", "t", "--replica-assignment", "1:2,2:1")
+    assert ran.code == 0
+    assert shell.cluster.settings["assigned"] == {0: (1, 2), 1: (2, 1)}
+    assert shell.cluster.settings["created"] == ("t", -1, -1, {})
+
+
+def test_a_change_may_be_checked_only(shell: Any) -> None:
+    shell.cluster.add_topic("t", {})
+    ran = shell("topics", "alter", "t", "-p", "12", "--validate-only")
+    assert (ran.code, ran.out, ran.err) == (0, "Topic t can have 12 partitions.\n", "")
+    assert shell.cluster.settings["validate_only"]
+    ran = shell("topics", "create", "new", "--validate-only")
+    assert (ran.code, ran.out) == (0, "Topic new can be created so.\n")
+    assert "new" not in shell.cluster.topics
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("alter", "t", "--replica-assignment", "1:x"),
+        ("alter", "t", "--replica-assignment", "1:2,"),
+        ("alter", "t", "--replica-assignment", "1:1"),
+        ("alter", "t", "-p", "3", "--replica-assignment", "1,2"),
+        ("create", "t", "-p", "2", "--replica-assignment", "1,2"),
+        ("describe", "t", "--replica-assignment", "1,2"),
+        ("delete", "t", "--validate-only"),
+    ],
+)
+def test_assignments_that_cannot_be_meant_are_refused(shell: Any, arguments: tuple[str, ...]) -> None:
+    ran = shell("topics", *arguments)
+    assert ran.code == 2 and ran.err.count("\n") == 1

@@ -10,6 +10,7 @@ import random
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import trio
 
@@ -72,13 +73,15 @@ MAX_FRAME_BYTES = 10_000_000
 @dataclass(slots=True)
 class Fault:
     """What happens to one request instead of the usual. `apply`: it is carried out all the same. Then: `close` the
-    connection, `hang` (no answer), answer `raw` bytes, or `error` for every partition."""
+    connection, `hang` (no answer), answer `raw` bytes, or `error` for every partition, in an answer to Produce with
+    who is said to lead (`leader`: its id and epoch)."""
 
     error: ErrorCode = ErrorCode.NONE
     apply: bool = False
     close: bool = False
     hang: bool = False
     raw: Callable[[FrameHeader], bytes] | None = None
+    leader: tuple[int, int] = (-1, -1)
 
 
 @dataclass(slots=True)
@@ -198,6 +201,8 @@ class FakeBroker:
         self.advertised: Address | None = None
         self.faults: dict[int, deque[Fault]] = defaultdict(deque)
         self.stale_view: MetadataResponse | None = None
+        self.scripts: dict[type[Request], Callable[[Any], Message]] = {}
+        """What a test has it answer to one kind of request."""
         self.requests: list[Request] = []
         self.transports: list[Transport] = []
         self.version_range = (0, 0)
@@ -264,6 +269,8 @@ class FakeBroker:
             await send_all(transport, head + b"".join(answer_attachments))
 
     async def _answer(self, request: Request, attachments: bytes, fault: Fault) -> tuple[Message, list[bytes]]:
+        if (script := self.scripts.get(type(request))) is not None:
+            return script(request), []
         match request:
             case ProduceRequest():
                 return self._produce(request, attachments, fault), []
@@ -312,9 +319,19 @@ class FakeBroker:
                     base, known = log.produce(records or b"", epoch)
                 except ProducerRefused as refused:
                     code = refused.code
+            leader, epoch = fault.leader
+            if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and not fault.error:
+                leader, epoch = self.cluster.leaders[partition]
             code = fault.error or code
             answers.setdefault(name, []).append(
-                PartitionProduceResponse(part.index, code, -1 if code else base, is_repetition=known and not code)
+                PartitionProduceResponse(
+                    part.index,
+                    code,
+                    -1 if code else base,
+                    current_leader_id=leader,
+                    current_leader_epoch=epoch,
+                    is_repetition=known and not code,
+                )
             )
         return ProduceResponse([TopicProduceResponse(name, items) for name, items in answers.items()])
 

@@ -16,7 +16,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "protocol": ("messages", "native", "kafka", "records", "znodes", "history"),
     "runtime": ("config", "processes", "zookeeper"),
     "storage": ("disk", "segments", "producers", "log", "recovery", "cleaning", "manager", "inspection"),
-    "controller": ("planning", "orders", "liveness", "partitions", "topics", "brokers", "term"),
+    "controller": ("planning", "orders", "liveness", "partitions", "topics", "reassignments", "brokers", "term"),
     "broker": ("network", "replication", "upkeep", "membership", "admin", "groups", "handlers"),
     "client": ("groups", "replicas"),
     "spark_connector": ("options", "reading", "streaming", "writing", "pipelines"),

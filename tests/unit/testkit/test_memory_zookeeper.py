@@ -25,7 +25,7 @@ from strandline.runtime.coordination import (
     TransactionFailed,
     WatchEvent,
 )
-from strandline.testkit.zookeeper.client import MemoryCoordination
+from strandline.testkit.zookeeper.client import MemoryCoordination, Request
 from strandline.testkit.zookeeper.server import MemoryZooKeeper
 from strandline.testkit.zookeeper.tree import ZnodeTree
 from support.coordination_sites import Events, States
@@ -44,6 +44,27 @@ async def server(nursery: trio.Nursery) -> MemoryZooKeeper:
     server = MemoryZooKeeper(latency_s=0.002)
     await nursery.start(server.run)
     return server
+
+
+@pytest.mark.parametrize("at_the_end", [False, True])
+async def test_a_connection_can_be_broken_before_and_after_any_write(
+    at_the_end: bool, autojump_clock: trio.abc.Clock, server: MemoryZooKeeper
+) -> None:
+    client, states = await started(server)
+    seen: list[tuple[str, tuple[str, ...], bool]] = []
+
+    def on_write(who: MemoryCoordination, request: Request, is_done: bool) -> bool:
+        assert who is client
+        seen.append((request.path, request.paths, is_done))
+        return is_done is not at_the_end
+
+    server.on_write = on_write
+    with pytest.raises(ConnectionLost):
+        await client.multi([Create("/a"), Create("/b")])
+    await client.exists("/a")  # a read is none
+    assert seen == [("/a", ("/a", "/b"), is_done) for is_done in (False, True)[: 1 + at_the_end]]
+    assert (server.tree.exists("/b") is not None) == at_the_end
+    assert states.seen == [SUSPENDED, CONNECTED]
 
 
 async def test_a_lost_reply_leaves_a_write_applied_that_its_client_cannot_know(

@@ -144,6 +144,38 @@ async def test_a_divergence_cuts_the_log_and_nothing_else_happens(
     assert (partition.log.log_end_offset, partition.high_watermark) == (2, 0)
 
 
+async def test_what_a_leaving_broker_was_fenced_from_it_asks_for_no_more(
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+) -> None:
+    """It was handed over; before the order says so thousands may be refused again and again."""
+    await site.follow_leader(T1, epoch=EPOCH)
+    await following(site)
+    while len(leader.reads(both := await leader.next())) < 2:
+        pass
+    site.replicas.is_leaving = True
+    leader.answer(both, p0={"error_code": ErrorCode.FENCED_LEADER_EPOCH})
+    for _ in range(5):
+        request = await leader.next()
+        assert list(leader.reads(request)) == [T1.partition]
+        await trio.sleep(2)
+        leader.answer(request)
+
+
+async def test_refusals_of_one_answer_share_a_line(
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+) -> None:
+    await site.follow_leader(T1, epoch=EPOCH)
+    await following(site)
+    while len(leader.reads(both := await leader.next())) < 2:
+        pass
+    refused = {"error_code": ErrorCode.UNKNOWN_LEADER_EPOCH}
+    leader.answer(both, p0=refused, p1=refused)
+    leader.answer(await leader.next())
+    await leader.next()
+    [line] = [entry for entry in site.events.entries if entry["event"] == "fetch refused"]
+    assert (line["partitions"], line["error"], line["leader"]) == (2, "UNKNOWN_LEADER_EPOCH", 2)
+
+
 async def durable(site: ReplicaSite) -> Partition:
     """A follower of broker 2 whose three records are durable, as the checkpoint says."""
     partition = await following(site, (1, 1, 2))

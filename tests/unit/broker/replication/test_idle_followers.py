@@ -5,6 +5,7 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock
 
+from strandline.broker.replication.held_fetches import FetchPlan
 from strandline.broker.replication.leadership import NEVER
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.messages import FetchRequest
@@ -184,7 +185,7 @@ async def test_a_follower_waits_long_once_it_knows_that_all_it_has_is_committed(
     [fetcher] = cluster._brokers["B"].data.followers._fetchers.values()
 
     def wait_ms() -> int:
-        request, _ = fetcher._request([partition], trio.current_time())
+        request, _ = fetcher._request(FetchPlan([partition]), trio.current_time())
         assert isinstance(request, FetchRequest)
         assert request.is_idle == (request.max_wait_ms == LONG_MS)
         return request.max_wait_ms

@@ -19,6 +19,7 @@ def leading(
     isr: tuple[int, ...] = (1, 2, 3),
     min_isr: int = 2,
     eligible: tuple[int, ...] = (),
+    adding: int = 0,
 ) -> Leadership:
     return Leadership.begin(
         broker_id=1,
@@ -27,6 +28,7 @@ def leading(
         log_end_offset=leo,
         high_watermark=hw,
         replicas=replicas,
+        replication_factor=len(replicas) - adding,
         isr=isr,
         eligible=eligible,
         zk_version=7,
@@ -299,3 +301,21 @@ def test_the_high_watermark_is_below_every_member_of_the_maximal_isr_and_monoton
             assert progress.log_end_offset >= shared, "whoever joins has what all in sync had"
             proposal = leadership.propose_expand(progress)
             leadership.commit(proposal.isr, proposal.eligible, leadership.zk_version + 1)
+
+
+def test_replicas_that_are_being_added_do_not_raise_the_minimum_until_they_have_come() -> None:
+    """From one replica to three, with a minimum of two: one of one is enough while the others are copied."""
+    alone = leading(replicas=(2, 3, 1), isr=(1,), adding=2)
+    assert alone.has_enough_replicas
+    assert alone.required_isr_size == 1
+    assert alone.advance_high_watermark(10)
+    arrived = leading(replicas=(2, 3, 1), isr=(1,))
+    assert not arrived.has_enough_replicas
+    assert not arrived.advance_high_watermark(10)
+
+
+def test_replicas_that_are_being_added_count_as_in_sync_once_they_are() -> None:
+    moving = leading(replicas=(4, 5, 1, 2), isr=(1, 4), adding=2)
+    assert moving.has_enough_replicas
+    assert not moving.advance_high_watermark(10), "4 is waited for, too"
+    assert fetch(moving, 4, 10, leo=10)

@@ -39,6 +39,7 @@ def led_by_1(
         log_end_offset=log_end_offset,
         high_watermark=high_watermark,
         replicas=REPLICAS,
+        replication_factor=len(REPLICAS),
         isr=isr,
         eligible=eligible,
         zk_version=7,

@@ -513,20 +513,6 @@ async def test_what_an_event_that_broke_off_had_to_tell_is_told_although_only_a_
         assert (metadata.isr, metadata.refused_replicas) == told
 
 
-async def test_what_is_not_served_yet_is_said_once_and_left_alone(autojump_clock: MockClock, cluster: Any) -> None:
-    await cluster.start(1)
-    await cluster.controller_on(1)
-    reassignment, election = znodes.ReassignPartitionsZnode, znodes.PreferredReplicaElectionZnode
-    await cluster.admin.create(reassignment.PATH, reassignment({TP: [1]}).encode())
-    await cluster.admin.create(election.PATH, election([TP]).encode())
-    await cluster.come_to_rest()
-    assert len(cluster.logged("not served by this version, left alone")) == 2
-    assert await cluster.admin.exists(reassignment.PATH) is not None
-    await cluster.admin.set(election.PATH, b"{}", 0)
-    await cluster.come_to_rest()
-    assert [entry["path"] for entry in cluster.logged("what is asked for cannot be read")] == [election.PATH]
-
-
 async def test_a_controlled_shutdown_moves_leadership_and_stops_followers(
     autojump_clock: MockClock, cluster: Any
 ) -> None:
@@ -564,6 +550,26 @@ async def test_a_controlled_shutdown_moves_leadership_and_stops_followers(
     await cluster.come_to_rest()
     assert controller.term.context.shutting_down == set()
     assert (await cluster.state("single")).leader == 2
+
+
+async def test_what_a_controlled_shutdown_has_ordered_is_not_ordered_again(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3], [3, 2]])
+    await controller.ask(ControlledShutdownRequest(2, cluster.brokers[2].epoch))
+    await cluster.come_to_rest()
+    staying = cluster.brokers[3]
+    assert {topic for told in staying.told(LeaderAndIsrRequest) for topic in names_in(told)} == {"t"}
+    staying.requests.clear()
+    await cluster.create(controller, "other", [[3]])
+    await cluster.come_to_rest()
+    assert {topic for told in staying.told(LeaderAndIsrRequest) for topic in names_in(told)} == {"other"}
+
+
+def names_in(order: LeaderAndIsrRequest) -> list[str]:
+    return [topic.topic_name for topic in order.topic_states]
 
 
 async def test_a_controlled_shutdown_of_a_former_life_is_refused(autojump_clock: MockClock, cluster: Any) -> None:

@@ -156,7 +156,7 @@ async def test_a_loss_that_was_accepted_in_vain_is_to_be_accepted_again_under_an
     cluster.brokers[3].gate = trio.Event()  # it lives and says nothing
     topics = [ElectLeadersTopic("t", [0])]
     answer = await controller.ask(ElectLeadersRequest(UNCLEAN, topics, 1000, False))
-    [result] = answer.replica_election_results[0].partition_results
+    [result] = answer.replica_election_results[0].partition_result
     assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
     assert "say it again if another broker becomes controller" in result.error_message
     assert list(controller.term.context.accepted_losses) == [TP]

@@ -43,7 +43,7 @@ async def test_a_created_topic_has_an_id_leaders_and_is_known_everywhere(
     znode = znodes.TopicZnode.decode("t", (await cluster.admin.get("/brokers/topics/t")).data)
     assert znode.topic_id == result.topic_id != NO_TOPIC_ID
     ordered = [1, 2, 3]
-    assert znode.partitions == {i: [ordered[i % 3], ordered[(i + 1) % 3]] for i in range(6)}
+    assert znode.partitions == {i: [ordered[i % 3], ordered[(i + 1 + i // 3) % 3]] for i in range(6)}
     config = znodes.ConfigZnode.decode("c", (await cluster.admin.get("/config/topics/t")).data)
     assert config.config == {"min.insync.replicas": "2"}
     for partition in range(6):

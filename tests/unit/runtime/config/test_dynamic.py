@@ -75,7 +75,7 @@ def test_where_nobody_knows_what_was_meant_nothing_is_deleted_by_it(
         (ALL, "ssl.keystore.password", "not known"),
         (ONE, "listener.name.internal.sasl.jaas.config", "not known"),
         (ONE, "log.retention.hours", "broker's file only"),
-        (ONE, "leader.replication.throttled.rate", "not honoured"),
+        (ONE, "background.threads", "not honoured"),
         (ALL, "advertised.listeners", "for one broker only"),
         (ONE, "num.recovery.threads.per.data.dir", "broker's file only"),
     ],

@@ -1,0 +1,235 @@
+"""Logs of partitions that have moved to other brokers: they are removed, also where nobody is left to order it.
+
+Who carries a reassignment out tells the brokers to delete what they do not hold any more. A broker that was away then,
+whose disk refused, or whose controller died in between, finds out from the metadata: a partition of the same topic id,
+of which this broker is no replica, at an epoch that is at least as late as all that it knows of it.
+
+Metadata alone delete nothing: they may come from an old copy of ZooKeeper, by which others are the replicas that have
+nothing any more. So
+
+1 a log with a later epoch than the metadata is left alone, and one that was given a role with a later epoch
+2 the leader is asked, at the very epoch of the metadata, where its log ends at the epoch of this one. It has to have
+  all that this replica knows to be committed; the leader of another epoch refuses to answer
+3 after that answer it is looked again: a role may have come meanwhile
+4 then the replica goes as if the controller had ordered it (`RoleChanges`)
+
+What cannot be done now (nobody leads, the leader does not answer, the disk refuses) is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import structlog
+import trio
+
+from strandline.broker.replication.replicas import Replicas
+from strandline.broker.replication.role_changes import RoleChanges
+from strandline.broker.steps import PARTITIONS_PER_STEP
+from strandline.client.connection import Connection
+from strandline.client.errors import ClientError
+from strandline.protocol.errors import ErrorCode, RemoteProtocolError
+from strandline.protocol.messages import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderPartitionResponse,
+    OffsetForLeaderTopic,
+    StopReplicaPartitionState,
+    UpdateMetadataRequest,
+)
+from strandline.protocol.types import TopicId, TopicPartition
+from strandline.runtime.logging import RateLimited
+from strandline.runtime.network import Network
+from strandline.storage.manager.log_manager import LogManager
+
+GRACE_S = 1.0
+"""The controller's own order is mostly there by then."""
+RETRY_S = 5.0
+REPEAT_LINE_S = 3600.0
+SILENCE_LINE_S = 60.0
+MAX_ASKED = 1000
+"""Partitions in one question."""
+REMOVALS_PER_STEP = 5
+"""As for the controller's orders: removing a log renames its folder."""
+
+
+class Departed(NamedTuple):
+    """A log that is here and should not be, as the metadata have its partition. `committed`: the offset below which
+    this replica knows everything to be committed; `log_epoch`: the last one in its log."""
+
+    topic_partition: TopicPartition
+    topic_id: TopicId
+    leader: int
+    leader_epoch: int
+    log_epoch: int
+    committed: int
+
+
+Answers = Mapping[TopicPartition, OffsetForLeaderPartitionResponse]
+AskLeader = Callable[[int, Sequence[Departed]], Awaitable[Answers]]
+"""(who leads, what is asked about) → what it has of them; nothing of what it does not answer. `Questions` has one."""
+
+
+class DepartedReplicas:
+    """See the module. `forget_topics` is told of the (name, id) of those of which a log went."""
+
+    def __init__(
+        self,
+        logs: LogManager,
+        replicas: Replicas,
+        roles: RoleChanges,
+        ask_leader: AskLeader,
+        forget_topics: Callable[[Iterable[tuple[str, TopicId]]], None],
+        log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
+        self._logs = logs
+        self._replicas = replicas
+        self._roles = roles
+        self._ask_leader = ask_leader
+        self._forget_topics = forget_topics
+        self._log = log
+        self._limited = RateLimited(log, interval_s=REPEAT_LINE_S)
+        self._wake = trio.Event()
+        replicas.on_metadata(self._look_at)
+
+    def _look_at(self, request: UpdateMetadataRequest) -> None:
+        broker_id, logs = self._replicas.broker_id, self._logs.logs
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                tp = (topic.topic_name, state.partition_index)
+                if broker_id not in state.replicas and state.replicas and tp in logs:
+                    self._wake.set()
+                    return
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            await trio.sleep(GRACE_S)
+            self._wake = trio.Event()
+            if not await self.remove_all():
+                await trio.sleep(RETRY_S - GRACE_S)
+                self._wake.set()
+
+    async def remove_all(self) -> bool:
+        """One look at all logs. Whether nothing is left to be tried again."""
+        by_leader: dict[int, list[Departed]] = {}
+        for count, tp in enumerate(list(self._logs.logs), 1):
+            departed = self._departed(tp)
+            if departed is not None:
+                by_leader.setdefault(departed.leader, []).append(departed)
+            if count % PARTITIONS_PER_STEP == 0:
+                await trio.lowlevel.checkpoint()
+        is_done = True
+        for leader, of_one in by_leader.items():
+            while some := of_one[:MAX_ASKED]:
+                del of_one[:MAX_ASKED]
+                # 2
+                answers = await self._ask_leader(leader, some)
+                is_done = await self._remove(some, answers) and is_done
+        return is_done
+
+    def _departed(self, tp: TopicPartition) -> Departed | None:
+        """1 and 3: how a log stands that should not be here; None where it should, or nobody knows."""
+        log, topic = self._logs.get(tp), self._replicas.metadata.topics.get(tp.topic)
+        state = None if topic is None else topic.partitions.get(tp.partition)
+        if log is None or topic is None or state is None or log.topic_id != topic.topic_id:
+            return None
+        if self._replicas.broker_id in state.replicas or not state.replicas or log.last_epoch > state.leader_epoch:
+            return None
+        partition = self._replicas.partitions.get(tp)
+        if partition is not None and partition.leader_epoch > state.leader_epoch:
+            return None
+        committed = self._logs.high_watermarks.get(tp, 0) if partition is None else partition.high_watermark
+        if log.log_start_offset == log.log_end_offset:
+            committed = 0  # it has nothing
+        return Departed(tp, topic.topic_id, state.leader, state.leader_epoch, log.last_epoch, committed)
+
+    async def _remove(self, departed: Sequence[Departed], answers: Answers) -> bool:
+        """Whether all of them are gone, or are to stay."""
+        is_done = True
+        removed: list[Departed] = []
+        for each in departed:
+            tp = each.topic_partition
+            answer = answers.get(tp)
+            # 3
+            if self._departed(tp) != each:
+                is_done = is_done and self._departed(tp) is None
+                continue
+            if answer is None or answer.error_code != ErrorCode.NONE:
+                is_done = False
+                continue
+            if answer.end_offset < each.committed:
+                self._keep(each, answer.end_offset)
+                continue
+            # 4
+            is_done = self._remove_one(each) and is_done
+            removed.append(each)
+            if len(removed) % REMOVALS_PER_STEP == 0:
+                await trio.lowlevel.checkpoint()
+        if removed:
+            self._forget_topics((each.topic_partition.topic, each.topic_id) for each in removed)
+        return is_done
+
+    def _remove_one(self, departed: Departed) -> bool:
+        (topic, partition), topic_id = departed.topic_partition, departed.topic_id
+        self._log.info(
+            "removing a replica that has moved to other brokers",
+            topic=topic,
+            partition=partition,
+            leader=departed.leader,
+            leader_epoch=departed.leader_epoch,
+        )
+        state = StopReplicaPartitionState(topic, topic_id, partition, departed.leader_epoch, delete_partition=True)
+        return self._roles.remove_replica(state) is ErrorCode.NONE
+
+    def _keep(self, departed: Departed, end_offset: int) -> None:
+        """The leader lacks what was committed here: a topic's replicas do not get lost that way but by an operator's
+        hand, and then this may be the last copy."""
+        self._limited.error(
+            str(departed.topic_partition),
+            "a replica that has moved to other brokers is kept: its leader lacks what was committed",
+            partition=str(departed.topic_partition),
+            committed=departed.committed,
+            leader=departed.leader,
+            leader_has=end_offset,
+            remedy="assign the partition to this broker again, or remove its folder while the broker is stopped",
+        )
+
+
+class Questions:
+    """What leaders are asked, over a connection for each question: they are rare."""
+
+    def __init__(self, replicas: Replicas, network: Network, log: structlog.typing.FilteringBoundLogger) -> None:
+        self._replicas = replicas
+        self._network = network
+        self._limited = RateLimited(log, interval_s=SILENCE_LINE_S)
+
+    async def ask_leader(self, leader: int, departed: Sequence[Departed]) -> Answers:
+        """See `AskLeader`."""
+        topics: dict[str, OffsetForLeaderTopic] = {}
+        for each in departed:
+            topic, partition = each.topic_partition
+            asked = OffsetForLeaderPartition(partition, max(each.log_epoch, 0), each.leader_epoch)
+            topics.setdefault(topic, OffsetForLeaderTopic(topic, [])).partitions.append(asked)
+        config = self._replicas.config
+        try:
+            connection = await Connection.open(
+                self._network,
+                self._replicas.metadata.address_of(leader, config.inter_broker_listener_name),
+                client_id=f"broker-{self._replicas.broker_id}",
+                broker_id=leader,
+                timeout_ms=config.controller_socket_timeout_ms,
+            )
+            try:
+                question = OffsetForLeaderEpochRequest(list(topics.values()))
+                response = await connection.call(question, OffsetForLeaderEpochResponse)
+            finally:
+                connection.close()
+        except (ClientError, RemoteProtocolError) as error:
+            self._limited.info(str(leader), "a leader does not say what it has", leader=leader, error=str(error))
+            return {}
+        return {
+            TopicPartition(topic.topic, each.partition): each for topic in response.topics for each in topic.partitions
+        }

@@ -1,0 +1,198 @@
+"""The cluster as commands that move replicas look at it: who lives, who holds what, what is under way, how large it is.
+
+And what a plan makes of it, for people and for programs: the bytes that have to go over the network, and each broker's
+replicas, preferred leaders and bytes before and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from strandline.cli.tables import show_table
+from strandline.cli.wording import counted, printable, sized
+from strandline.protocol.types import TopicPartition
+
+if TYPE_CHECKING:
+    from strandline import Admin
+    from strandline.client.metadata import PartitionView
+    from strandline.client.placement import Held
+    from strandline.client.reassignments import OngoingReassignment
+
+LOG_DIRS_TIMEOUT_MS = 5_000
+"""So long each look at the sizes of logs may take; a broker that is paused never says."""
+
+Targets = Mapping[TopicPartition, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPicture:
+    """At one moment. `racks`: of the brokers that live. `unheard`: of those, who do not say how large their logs are,
+    and why."""
+
+    racks: Mapping[int, str | None]
+    partitions: Mapping[TopicPartition, PartitionView]
+    ongoing: Mapping[TopicPartition, OngoingReassignment]
+    sizes: Mapping[int, Mapping[TopicPartition, int]]
+    unheard: Mapping[int, Exception]
+
+    def held(self) -> dict[TopicPartition, Held]:
+        """Each partition as it will be when what is under way is done."""
+        from strandline.client.placement import Held
+        from strandline.client.reassignment_progress import copy_bytes
+
+        return {
+            tp: Held(self.target(tp), copy_bytes(tp, view, self.sizes)) for tp, view in sorted(self.partitions.items())
+        }
+
+    def target(self, tp: TopicPartition) -> tuple[int, ...]:
+        """Who holds it when what is under way is done."""
+        return self.ongoing[tp].target if tp in self.ongoing else self.partitions[tp].replicas
+
+    def original(self, tp: TopicPartition) -> tuple[int, ...]:
+        """Who held it before what is under way began."""
+        return self.ongoing[tp].original if tp in self.ongoing else self.partitions[tp].replicas
+
+
+def look(admin: Admin) -> ClusterPicture:
+    """All of the cluster. A ClientError where nobody answers."""
+    from strandline.client.errors import ClientError
+    from strandline.client.log_dirs import log_sizes
+
+    cluster = admin.describe_cluster()
+    # Before and after: what begins or ends meanwhile has all of its replicas, old and new, in the topics' description.
+    before = admin.list_partition_reassignments()
+    topics = admin.describe_topics()
+    ongoing = {**before, **admin.list_partition_reassignments()}
+    told = admin.describe_log_dirs(sorted(cluster.brokers), timeout_ms=LOG_DIRS_TIMEOUT_MS)
+    return ClusterPicture(
+        {broker_id: broker.rack for broker_id, broker in sorted(cluster.brokers.items())},
+        {
+            TopicPartition(name, number): view
+            for name, each in topics.items()
+            for number, view in each.partitions.items()
+        },
+        ongoing,
+        {broker_id: log_sizes(each) for broker_id, each in told.items() if not isinstance(each, ClientError)},
+        {broker_id: each for broker_id, each in told.items() if isinstance(each, ClientError)},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFigures:
+    """What a plan does. `rows`: broker → (before, after)."""
+
+    plan: Targets
+    present: Mapping[TopicPartition, tuple[int, ...]]
+    bytes_to_move: int
+    replicas_to_move: int
+    rows: Mapping[int, tuple[Any, Any]]
+    receives: Mapping[int, int]
+
+
+def figures(picture: ClusterPicture, plan: Targets) -> PlanFigures:
+    """Of all partitions of the cluster, with the plan's where it has a say."""
+    from strandline.client.placement import BrokerLoad, Held, bytes_to_move, loads
+
+    held = picture.held()
+    before = loads((each.replicas, each.size_bytes) for each in held.values())
+    after = loads((plan.get(tp, each.replicas), each.size_bytes) for tp, each in held.items())
+    nothing = BrokerLoad(0, 0, 0)
+    everyone = sorted({*picture.racks, *before, *after})
+    receives = dict.fromkeys(everyone, 0)
+    total = new = 0
+    for tp, replicas in plan.items():
+        there = Held(picture.partitions[tp].replicas, held[tp].size_bytes)  # a copy that has begun is not made anew
+        total += bytes_to_move(there, replicas)
+        for broker_id in set(replicas) - set(there.replicas):
+            receives[broker_id] += there.size_bytes
+            new += 1
+    present = {tp: picture.original(tp) for tp in plan}
+    rows = {each: (before.get(each, nothing), after.get(each, nothing)) for each in everyone}
+    return PlanFigures(plan, present, total, new, rows, receives)
+
+
+def show_figures(picture: ClusterPicture, found: PlanFigures) -> None:
+    """The table, and the sum below it. Leaders are those that are preferred: who leads at the moment may differ."""
+    rows = []
+    for broker_id, (before, after) in found.rows.items():
+        state = "running" if broker_id in picture.racks else "not running"
+        numbers = [
+            f"{was} -> {will}" if was != will else str(was) for was, will in zip(before[:2], after[:2], strict=True)
+        ]
+        was, will = sized(before.size_bytes), sized(after.size_bytes)
+        size = was if before.size_bytes == after.size_bytes else f"{was} -> {will}"
+        rack = picture.racks.get(broker_id) or ""
+        rows.append((str(broker_id), rack, state, *numbers, size, sized(found.receives[broker_id])))
+    columns = ("broker", "rack", "state", "replicas", "leaders", "bytes", "receives")
+    show_table(columns, rows, columns[3:])
+    click.echo(summary(found))
+    tell_unheard(picture)
+
+
+def _change(before: str, after: str) -> str:
+    return before if before == after else f"{before} -> {after}"
+
+
+def summary(found: PlanFigures) -> str:
+    """One line."""
+    changed = [tp for tp, replicas in found.plan.items() if tuple(replicas) != found.present[tp]]
+    what = f"{counted(len(changed), 'partition')} to change"
+    return f"{what}, {counted(found.replicas_to_move, 'replica')} to copy: {sized(found.bytes_to_move)}"
+
+
+def tell_unheard(picture: ClusterPicture) -> None:
+    for broker_id, error in picture.unheard.items():
+        text = f"broker {broker_id} does not say how large its logs are, so sizes may be too small: {error}"
+        click.echo(f"strandline: {printable(text)}", err=True)
+
+
+def figures_json(picture: ClusterPicture, found: PlanFigures) -> dict[str, Any]:
+    """The fields that all commands with a plan have."""
+    return {
+        "partitions": [
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "replicas": list(replicas),
+                "present": list(found.present[tp]),
+            }
+            for tp, replicas in found.plan.items()
+        ],
+        "bytes_to_move": found.bytes_to_move,
+        "replicas_to_move": found.replicas_to_move,
+        "brokers": [
+            {
+                "broker": broker_id,
+                "rack": picture.racks.get(broker_id),
+                "running": broker_id in picture.racks,
+                "before": before._asdict(),
+                "after": after._asdict(),
+                "receives_bytes": found.receives[broker_id],
+            }
+            for broker_id, (before, after) in found.rows.items()
+        ],
+        "unheard": [{"broker": each, "message": str(error)} for each, error in picture.unheard.items()],
+    }
+
+
+def refuse_unknown(picture: ClusterPicture, plan: Targets, where: str) -> None:
+    """UsageError for partitions that do not exist, and for brokers that neither live nor hold the partition."""
+    for tp, replicas in plan.items():
+        if tp not in picture.partitions:
+            topic = any(each.topic == tp.topic for each in picture.partitions)
+            what = f"topic {tp.topic} has no partition {tp.partition}" if topic else f"there is no topic {tp.topic}"
+            raise click.UsageError(f"{where}: {what}")
+        for broker_id in replicas:
+            if broker_id not in picture.racks and broker_id not in picture.original(tp):
+                known = ", ".join(map(str, picture.racks))
+                raise click.UsageError(f"{where} ({tp}): there is no broker {broker_id} that runs; those are {known}")
+
+
+def named(partitions: Iterable[TopicPartition], most: int = 5) -> str:
+    """`t-0, t-1 and 3 more`."""
+    listed = [str(tp) for tp in partitions]
+    return ", ".join(listed[:most]) + (f" and {len(listed) - most} more" if len(listed) > most else "")

@@ -1,0 +1,100 @@
+"""AlterPartitionReassignments and ListPartitionReassignments (KIP-455), each in its turn among the events.
+
+The answer to the first comes when it stands in ZooKeeper where the partitions are to go, and the first orders are on
+their way; the second tells what is left to do.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import trio
+
+from strandline.controller.reassignments.reassignment_store import Move
+from strandline.controller.reassignments.reassignments import Reassignments
+from strandline.controller.reassignments.request_checks import plan_move
+from strandline.controller.tools import Tools
+from strandline.controller.topics.creation_checks import WORK_PER_STEP, check_topics_count
+from strandline.protocol.errors import BrokerError, ErrorCode
+from strandline.protocol.messages import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from strandline.protocol.types import TopicPartition
+
+Plans = dict[TopicPartition, Move | BrokerError]
+
+
+class ReassignmentRequests:
+    """One term's."""
+
+    def __init__(self, tools: Tools, reassignments: Reassignments) -> None:
+        self._context, self._agenda = tools.context, tools.agenda
+        self._reassignments = reassignments
+
+    async def alter(self, request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
+        """Each partition by itself: another target, or the way back. NotController; BrokerError for more topics than
+        one request may be about."""
+        check_topics_count("reassigns partitions of", len(request.topics))
+        begun: dict[TopicPartition, Move] = {}
+        plans = await self._agenda.in_turn(partial(self._begin, request, begun))
+        responses = []
+        for topic in request.topics:
+            partitions = [TopicPartition(topic.name, asked.partition_index) for asked in topic.partitions]
+            results = [_result(tp.partition, plans[tp]) for tp in partitions]
+            responses.append(ReassignableTopicResponse(topic.name, results))
+        return AlterPartitionReassignmentsResponse(ErrorCode.NONE, responses=responses)
+
+    async def _begin(self, request: AlterPartitionReassignmentsRequest, begun: dict[TopicPartition, Move]) -> Plans:
+        """`begun`: what was to be written for this very request already, since its event may be repeated."""
+        plans: Plans = {}
+        for topic in request.topics:
+            for asked in topic.partitions:
+                tp = TopicPartition(topic.name, asked.partition_index)
+                if tp in plans:
+                    plans[tp] = BrokerError(ErrorCode.INVALID_REQUEST, f"{tp} is named twice in the request")
+                else:
+                    plans[tp] = begun.get(tp) or plan_move(self._context, tp, asked.replicas)
+                if len(plans) % WORK_PER_STEP == 0:
+                    await trio.lowlevel.checkpoint()  # events take their turns: the context stays as it is
+        moves = {tp: plan for tp, plan in plans.items() if isinstance(plan, Move)}
+        begun.update(moves)
+        written = await self._reassignments.begin(moves, overrules_tools=True)
+        for tp in moves:
+            if tp in written.refused:
+                plans[tp] = BrokerError(ErrorCode.POLICY_VIOLATION, written.refused[tp])
+            elif tp not in written.stands:
+                text = f"{tp} was changed by somebody else meanwhile: repeat"
+                plans[tp] = BrokerError(ErrorCode.REQUEST_TIMED_OUT, text)
+        return plans
+
+    async def list(self, request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
+        """What is under way, of all partitions or of those asked for. NotController."""
+        return await self._agenda.in_turn(partial(self._list, request))
+
+    async def _list(self, request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
+        await trio.lowlevel.checkpoint()
+        moving = self._context.moving()
+        if request.topics is not None:
+            asked = {TopicPartition(topic.name, p): None for topic in request.topics for p in topic.partition_indexes}
+            moving = {tp: replicas for tp, replicas in moving.items() if tp in asked}
+        topics: dict[str, OngoingTopicReassignment] = {}
+        for (name, partition), replicas in moving.items():
+            topics.setdefault(name, OngoingTopicReassignment(name, [])).partitions.append(
+                OngoingPartitionReassignment(
+                    partition, list(replicas.assigned), list(replicas.adding), list(replicas.removing)
+                )
+            )
+        return ListPartitionReassignmentsResponse(ErrorCode.NONE, topics=list(topics.values()))
+
+
+def _result(partition: int, plan: Move | BrokerError) -> ReassignablePartitionResponse:
+    if isinstance(plan, BrokerError):
+        return ReassignablePartitionResponse(partition, plan.code, str(plan.args[0]))
+    return ReassignablePartitionResponse(partition, ErrorCode.NONE)

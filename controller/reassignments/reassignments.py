@@ -1,0 +1,172 @@
+"""Reassignments, carried out: one event, which looks at every partition that moves and takes each as far as it can go.
+Nothing but the topics' znodes and the partitions' states says how far that is (`steps` has the steps and their order).
+
+The event comes when a state has changed, when something new is asked for, with each term, and now and then while
+something moves, since the minimum in sync may have become smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import trio
+
+from strandline.controller.controller_context import PartitionChange
+from strandline.controller.orders.broker_orders import OrderBuilder
+from strandline.controller.partition_replicas import PartitionReplicas
+from strandline.controller.partitions.settlement import Settlement
+from strandline.controller.reassignments.reassignment_lines import ReassignmentLines
+from strandline.controller.reassignments.reassignment_store import Move, ReassignmentStore, Written
+from strandline.controller.reassignments.steps import (
+    has_left,
+    may_go,
+    needs_minimum,
+    plan_departures,
+    plan_new_epochs,
+    plan_target_leaders,
+)
+from strandline.controller.tools import Tools
+from strandline.protocol.types import NO_EPOCH, TopicPartition
+
+PARTITIONS_PER_WAVE = 2000
+"""Taken through the steps together; then other tasks of the broker take their turn."""
+LOOK_INTERVAL_S = 30.0
+
+Moving = Mapping[TopicPartition, PartitionReplicas]
+
+
+class Reassignments:
+    """One term's. `on_done` is called when partitions have arrived; it neither waits nor raises."""
+
+    def __init__(self, tools: Tools, settlement: Settlement, store: ReassignmentStore) -> None:
+        self._tools = tools
+        self._context, self._agenda = tools.context, tools.agenda
+        self._settlement = settlement
+        self.store = store
+        self.lines = ReassignmentLines(tools.log)
+        self._seen: dict[TopicPartition, tuple[PartitionReplicas, int]] = {}
+        """What was found to move, with the leader epoch that it had then: the leader knows of it by a later one."""
+        self._will_look = False
+        self.on_done: Callable[[], None] = _nobody_cares
+        settlement.on_change = self.states_changed
+
+    def states_changed(self) -> None:
+        """Something may be due. Never waits."""
+        if any(topic.adding_replicas or topic.removing_replicas for topic in self._context.topics.values()):
+            self._agenda.put(self.go_on)
+
+    # --- 1 -----------------------------------------------------------------------------------------------------
+
+    async def begin(self, moves: Mapping[TopicPartition, Move], *, overrules_tools: bool) -> Written:
+        """Write down where these are to go (step 1), and take them as far as they can go now. overrules_tools: whatever
+        `/admin/reassign_partitions` asks for them counts no more."""
+        written = await self.store.write(moves, overrules_tools=overrules_tools)
+        self._context.set_replicas({**written.stands, **written.found})
+        begun = {tp: moves[tp] for tp in written.stands if moves[tp].before != moves[tp].after}
+        self.lines.begun(begun)
+        at_once = {tp: move for tp, move in begun.items() if not move.after.is_moving}
+        self._tell_done(at_once, OrderBuilder(self._context))  # at most the order is another one now
+        await self.go_on()
+        return written
+
+    # --- 2 to 10 -----------------------------------------------------------------------------------------------
+
+    async def go_on(self) -> None:
+        """See the module. One wave of partitions at a time; what is left is an event of its own."""
+        moving = self._context.moving()
+        self._seen = {tp: seen for tp, seen in self._seen.items() if moving.get(tp) == seen[0]}
+        ready: list[TopicPartition] = []
+        fresh: list[TopicPartition] = []
+        minimums = await self._minimums(moving)
+        for number, (tp, replicas) in enumerate(moving.items(), 1):
+            state = self._context.states.get(tp)
+            _, epoch = self._seen.setdefault(tp, (replicas, NO_EPOCH if state is None else state.leader_epoch))
+            if state is not None and self._context.has_live_leader(tp):
+                if may_go(replicas, state, minimums.get(tp.topic)):
+                    ready.append(tp)
+                elif state.leader_epoch == epoch:
+                    fresh.append(tp)
+            if number % PARTITIONS_PER_WAVE == 0:
+                await trio.lowlevel.checkpoint()  # events take their turns: the context stays as it is
+        is_progress = False
+        # 2, 3
+        if fresh:
+            some = fresh[:PARTITIONS_PER_WAVE]
+            await self._settlement.settle_and_announce(some, partial(plan_new_epochs, self._context))
+            states = self._context.states
+            is_progress = any(tp not in states or states[tp].leader_epoch != self._seen[tp][1] for tp in some)
+        if ready:
+            is_progress = await self._finish(ready[:PARTITIONS_PER_WAVE], minimums) or is_progress
+        if is_progress and max(len(fresh), len(ready)) > PARTITIONS_PER_WAVE:
+            self._agenda.put(self.go_on)
+        if moving and not self._will_look:
+            self._will_look = True
+            self._agenda.later(self._look_again, LOOK_INTERVAL_S)
+
+    async def _look_again(self) -> None:
+        self._will_look = False
+        await self.go_on()
+
+    async def _minimums(self, moving: Moving) -> dict[str, int]:
+        """`min.insync.replicas` of the topics where something depends on it."""
+        states = self._context.states
+        names = {
+            tp.topic: None for tp, replicas in moving.items() if tp in states and needs_minimum(replicas, states[tp])
+        }
+        configs = await self._settlement.topic_configs(list(names)) if names else {}
+        return {name: config.min_insync_replicas for name, config in configs.items()}
+
+    async def _finish(self, partitions: Sequence[TopicPartition], minimums: Mapping[str, int]) -> bool:
+        """Steps 7 to 11 of those that may go. A leader may change the ISR at any time, so each step looks again.
+        Returns whether any of them is done."""
+        context, settlement = self._context, self._settlement
+        planned: dict[TopicPartition, int] = {}
+
+        def still(some: Sequence[TopicPartition]) -> list[TopicPartition]:
+            moving = ((tp, context.replicas_of(tp), context.states.get(tp)) for tp in some)
+            return [
+                tp
+                for tp, replicas, state in moving
+                if replicas is not None and state is not None and may_go(replicas, state, minimums.get(tp.topic))
+            ]
+
+        def plan_departures_once_more(some: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
+            for tp in some:
+                planned.pop(tp, None)
+            changes = plan_departures(context, still(some))
+            planned.update({change.topic_partition: change.after.leader_epoch for change in changes})
+            return changes
+
+        # 7
+        await settlement.settle(partitions, lambda some: plan_target_leaders(context, still(some)))
+        # 8
+        await settlement.settle(partitions, plan_departures_once_more)
+        left: dict[TopicPartition, Move] = {}
+        for tp, leader_epoch in planned.items():
+            topic, replicas, state = context.topics.get(tp.topic), context.replicas_of(tp), context.states.get(tp)
+            if topic is None or replicas is None or state is None or state.leader_epoch != leader_epoch:
+                continue  # it was not written, for a reason that was logged
+            if has_left(replicas, state):
+                left[tp] = Move(topic.topic_id, replicas, replicas.done)
+        # 10, then 6
+        written = await self.store.write(left)
+        context.set_replicas({**written.stands, **written.found})
+        done = {tp: left[tp] for tp in written.stands}
+        # 8, 9 and 11: who stays hears it, who goes deletes its log, everybody has the metadata.
+        builder = OrderBuilder(context)
+        for tp, move in done.items():
+            for broker_id in move.before.removing:
+                builder.stop(broker_id, [tp], delete=True)
+        self._tell_done(done, builder)
+        return bool(done)
+
+    def _tell_done(self, done: Mapping[TopicPartition, Move], builder: OrderBuilder) -> None:
+        """`builder` may hold more to be said. What was settled before and not said is said with it."""
+        self.lines.done(done)
+        self._settlement.announce(dict.fromkeys(done), builder)
+        if done:
+            self.on_done()
+
+
+def _nobody_cares() -> None: ...

@@ -1,0 +1,173 @@
+"""What operators do while records are there: move partitions, go back, stop looking, empty brokers, elect leaders."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.cli.cluster import EmbeddedCluster
+
+TIMEOUT_S = 120
+BROKERS = (1, 2, 3, 4)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(tmp_path_factory.mktemp("operating"), len(BROKERS)) as cluster:
+        yield cluster
+
+
+class Operator:
+    """Runs `strandline …` in a folder of its own; answers are JSON where that is asked for."""
+
+    def __init__(self, cluster: EmbeddedCluster, folder: Path) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.environment = {**os.environ, "STRANDLINE_BOOTSTRAP": cluster.bootstrap_servers}
+
+    def command(self, *args: str) -> list[str]:
+        return [sys.executable, "-m", "strandline.cli", *args]
+
+    def __call__(self, *args: str, code: int = 0, stdin: bytes = b"") -> str:
+        ran = subprocess.run(
+            self.command(*args),
+            input=stdin, capture_output=True, timeout=TIMEOUT_S, env=self.environment, cwd=self.folder,
+        )  # fmt: skip
+        assert ran.returncode == code, (args, ran.returncode, ran.stdout, ran.stderr)
+        assert b"Traceback" not in ran.stderr
+        return (ran.stdout if code in (0, 1) else ran.stderr).decode()
+
+    def json(self, *args: str, code: int = 0) -> Any:
+        return json.loads(self(*args, "--output", "json", code=code))
+
+    def topic(self, name: str, *, factor: int = 3, brokers: tuple[int, ...] = (1, 2, 3)) -> str:
+        """Six partitions on the first brokers, with a thousand records."""
+        lists = [brokers[each % len(brokers) :] + brokers[: each % len(brokers)] for each in range(6)]
+        text = ",".join(":".join(map(str, each[:factor])) for each in lists)
+        self("topics", "--create", "--topic", name, "--replica-assignment", text)
+        self("produce", "-t", name, stdin=b"".join(b"record %d\n" % number for number in range(1000)))
+        return name
+
+    def records(self, name: str) -> int:
+        return len(set(self("consume", "-t", name, "-o", ":end").splitlines()))
+
+    def partitions(self, name: str) -> list[dict[str, Any]]:
+        [topic] = self.json("topics", "describe", name)["topics"]
+        partitions: list[dict[str, Any]] = topic["partitions"]
+        return partitions
+
+    def replicas(self, name: str) -> list[set[int]]:
+        return [set(each["replicas"]) for each in self.partitions(name)]
+
+
+@pytest.fixture
+def operator(served: EmbeddedCluster, tmp_path: Path) -> Iterator[Operator]:
+    """Whatever a test has done to a broker is undone."""
+    yield Operator(served, tmp_path)
+    for broker_id in BROKERS:
+        served.resume_broker(broker_id)
+        if not served.brokers[broker_id].is_alive:
+            served.start_broker(broker_id)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.2)
+
+
+def test_partitions_are_moved_and_moved_back(operator: Operator) -> None:
+    name = operator.topic("moved")
+    shown = operator.json("reassign", "generate", "-t", name, "--brokers", "2,3,4", "--plan-file", "plan.json")
+    assert shown["replicas_to_move"] == 6 and shown["bytes_to_move"] > 0
+    operator("reassign", "execute", "plan.json", "--dry-run")
+    assert operator.replicas(name) == [{1, 2, 3}] * 6
+    assert "6 partitions lie as planned" in operator("reassign", "execute", "plan.json", "--wait")
+    assert operator.replicas(name) == [{2, 3, 4}] * 6
+    assert operator.json("reassign", "verify", "plan.json")["throttles_removed"] == []
+    assert operator.records(name) == 1000
+    operator("reassign", "execute", "plan.rollback.json", "--wait")
+    assert operator.replicas(name) == [{1, 2, 3}] * 6
+    assert operator.json("reassign", "verify", "plan.json", code=1)["partitions"][0]["status"] == "elsewhere"
+    assert operator.records(name) == 1000
+
+
+def test_a_plan_by_hand_changes_the_number_of_replicas(operator: Operator) -> None:
+    name = operator.topic("narrow", factor=1)
+    entries = [{"topic": name, "partition": number, "replicas": [4, 1]} for number in range(6)]
+    (operator.folder / "wider.json").write_text(json.dumps({"version": 1, "partitions": entries}))
+    operator("reassign", "execute", "--reassignment-json-file", "wider.json", "--wait")
+    assert operator.replicas(name) == [{1, 4}] * 6
+    assert operator.records(name) == 1000
+
+
+def test_who_stops_looking_stops_nothing_and_may_cancel(operator: Operator) -> None:
+    """One of those who are to hold the partitions is dead: until it is back they are under way."""
+    name = operator.topic("watched", brokers=(1, 2, 4))
+    operator.cluster.kill_broker(4)
+    until(lambda: all(set(each["isr"]) == {1, 2} for each in operator.partitions(name)))
+    entries = [{"topic": name, "partition": number, "replicas": [1, 3, 4]} for number in range(6)]
+    (operator.folder / "plan.json").write_text(json.dumps({"version": 1, "partitions": entries}))
+    looking = subprocess.Popen(
+        operator.command("reassign", "execute", "plan.json", "--wait"),
+        env=operator.environment, cwd=operator.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert looking.stderr is not None
+    assert b"broker 4 does not run" in looking.stderr.readline()
+    looking.send_signal(signal.SIGINT)
+    _, errors = looking.communicate(timeout=TIMEOUT_S)
+    assert looking.returncode == 130, errors
+    assert b"The cluster goes on with it." in errors and b"Traceback" not in errors
+    under_way = operator.json("reassign", "verify", "plan.json", code=1)["partitions"]
+    assert {each["status"] for each in under_way} == {"under way"}
+    assert operator.replicas(name) == [{1, 2, 3, 4}] * 6
+    assert "they stay where they were" in operator("reassign", "cancel", "plan.json")
+    until(lambda: operator.replicas(name) == [{1, 2, 4}] * 6)
+    assert operator("reassign", "verify") == "Nothing is under way.\n"
+    assert operator.records(name) == 1000
+
+
+def test_a_broker_is_emptied_and_stopped(operator: Operator) -> None:
+    name = operator.topic("kept", brokers=(1, 2, 4))
+    assert "0 B" in operator("broker-decommission", "4", "--dry-run")
+    assert "it may be stopped" in operator("broker-decommission", "4")
+    held = operator.json("topics", "describe")["topics"]
+    assert not any(4 in each["replicas"] or each["leader"] == 4 for topic in held for each in topic["partitions"])
+    assert operator.cluster.stop_broker(4) == 0
+    assert operator("topics", "describe", "--under-replicated-partitions") == ""
+    assert operator.records(name) == 1000
+    assert "holds nothing, and does not run" in operator("broker-decommission", "4")
+
+
+def test_a_dead_broker_is_emptied_too(operator: Operator) -> None:
+    name = operator.topic("bereft", brokers=(4, 1, 2))
+    operator.cluster.kill_broker(4)
+    until(lambda: all(each["leader"] not in (4, None) for each in operator.partitions(name)))
+    assert "holds nothing, and does not run" in operator("broker-decommission", "4")
+    assert operator.replicas(name) == [{1, 2, 3}] * 6
+    assert operator.records(name) == 1000
+    refused = operator("broker-decommission", "3", code=1)
+    assert refused == ""
+
+
+def test_leaders_are_where_they_should_be_after_a_restart(operator: Operator) -> None:
+    name = operator.topic("led")
+    assert operator.cluster.stop_broker(1) == 0
+    until(lambda: all(each["leader"] != 1 for each in operator.partitions(name)))
+    operator.cluster.start_broker(1)
+    until(lambda: all(len(each["isr"]) == 3 for each in operator.partitions(name)))
+    shown = operator.json("elect-leaders", name)
+    assert sum(each["elected"] for each in shown["partitions"]) <= 6
+    until(lambda: all(each["leader"] == each["replicas"][0] for each in operator.partitions(name)))
+    assert "Nothing to do" in operator("elect-leaders", name)
+    assert operator.records(name) == 1000

@@ -1,0 +1,218 @@
+"""A log of a partition that has moved to other brokers: gone once its leader has everything, in any order of events."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Sequence
+
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from strandline.broker.upkeep.departed_replicas import RETRY_S, Answers, Departed, DepartedReplicas
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import OffsetForLeaderPartitionResponse, UpdateMetadataPartitionState
+from strandline.protocol.types import TopicId
+from support.replica_site import BROKER, T0, T1, TOPIC_ID, ReplicaSite, batch
+
+KEPT = "a replica that has moved to other brokers is kept: its leader lacks what was committed"
+
+
+class Departures:
+    """A broker whose log of T0 has five committed records of epoch 3. `leader_has`: the leader's end of that epoch;
+    None: it does not answer."""
+
+    def __init__(self, site: ReplicaSite) -> None:
+        self.site = site
+        self.leader_has: int | None = 5
+        self.code = ErrorCode.NONE
+        self.asked: list[tuple[int, list[Departed]]] = []
+        self.forgotten: list[tuple[str, TopicId]] = []
+        self.gate = trio.Event()
+        self.gate.set()
+        self.departed = DepartedReplicas(site.logs, site.replicas, site.roles, self.answer, self.forget, site.log)
+
+    async def answer(self, leader: int, departed: Sequence[Departed]) -> Answers:
+        self.asked.append((leader, list(departed)))
+        await self.gate.wait()
+        if self.leader_has is None:
+            return {}
+        tps = [each.topic_partition for each in departed]
+        return {tp: OffsetForLeaderPartitionResponse(tp.partition, self.code, 3, self.leader_has) for tp in tps}
+
+    def forget(self, topics: Iterable[tuple[str, TopicId]]) -> None:
+        self.forgotten += topics
+
+    def moved(self, *, epoch: int = 7, replicas: Sequence[int] = (2, 3), topic_id: TopicId = TOPIC_ID) -> None:
+        state = UpdateMetadataPartitionState(0, 1, 2, epoch, list(replicas), 0, list(replicas))
+        assert self.site.update_metadata(state, topic_id=topic_id)
+
+    @property
+    def is_there(self) -> bool:
+        return self.site.logs.get(T0) is not None and self.site.disk.exists("/logs/t-0")
+
+
+@pytest.fixture
+async def departures(site: ReplicaSite, autojump_clock: MockClock) -> Departures:
+    await site.lead(epoch=3, replicas=(BROKER,), isr=(BROKER,))
+    site.produce((T0, batch(5)))
+    assert site.partition().high_watermark == 5
+    return Departures(site)
+
+
+@pytest.fixture
+def not_hosted(departures: Departures) -> Departures:
+    """As after a start, or a StopReplica that was to keep the log."""
+    departures.site.stop(epoch=3)
+    assert T0 not in departures.site.replicas.partitions
+    return departures
+
+
+async def test_it_goes_once_the_leader_has_all_that_was_committed(departures: Departures) -> None:
+    departures.moved()
+    assert await departures.departed.remove_all()
+    assert not departures.is_there
+    assert T0 not in departures.site.replicas.partitions
+    assert departures.forgotten == [("t", TOPIC_ID)]
+    [(leader, [asked])] = departures.asked
+    assert (leader, asked.leader_epoch, asked.log_epoch, asked.committed) == (2, 7, 3, 5)
+
+
+async def test_it_goes_also_where_it_is_not_hosted(not_hosted: Departures) -> None:
+    not_hosted.moved()
+    assert await not_hosted.departed.remove_all()
+    assert not not_hosted.is_there
+
+
+async def test_it_stays_where_its_leader_lacks_what_was_committed(departures: Departures) -> None:
+    """An old copy of ZooKeeper, by which others are the replicas, who have nothing any more."""
+    departures.leader_has = 4
+    departures.moved()
+    assert await departures.departed.remove_all()
+    assert departures.is_there
+    assert departures.site.event_names().count(KEPT) == 1
+
+
+@pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER, None])
+async def test_it_stays_until_the_leader_of_that_epoch_says_so(code: ErrorCode | None, departures: Departures) -> None:
+    departures.leader_has = None if code is None else 5
+    departures.code = code or ErrorCode.NONE
+    departures.moved()
+    assert not await departures.departed.remove_all()
+    assert departures.is_there
+    departures.leader_has, departures.code = 5, ErrorCode.NONE
+    assert await departures.departed.remove_all()
+    assert not departures.is_there
+
+
+async def test_what_knows_of_a_later_epoch_stays(departures: Departures) -> None:
+    departures.moved(epoch=2)
+    assert await departures.departed.remove_all()
+    await departures.site.order(departures.site.state(epoch=8, leader=2, isr=(2, 3)))
+    departures.moved(epoch=7)
+    assert await departures.departed.remove_all()
+    assert (departures.is_there, departures.asked) == (True, [])
+
+
+async def test_a_log_with_a_later_epoch_than_the_metadata_stays_also_where_it_is_not_hosted(
+    not_hosted: Departures,
+) -> None:
+    not_hosted.moved(epoch=2)
+    assert await not_hosted.departed.remove_all()
+    assert (not_hosted.is_there, not_hosted.asked) == (True, [])
+    response = not_hosted.site.stop(epoch=2, delete=True)
+    assert [each.error_code for each in response.partition_errors] == [ErrorCode.FENCED_LEADER_EPOCH]
+    assert not_hosted.is_there, "nor does a controller's order of that epoch delete it"
+
+
+async def test_a_log_of_another_topic_of_that_name_stays(departures: Departures) -> None:
+    departures.moved(topic_id=b"\x07" * 16)
+    assert await departures.departed.remove_all()
+    assert (departures.is_there, departures.asked) == (True, [])
+
+
+async def test_who_is_a_replica_keeps_it(departures: Departures) -> None:
+    departures.moved(replicas=(2, BROKER))
+    assert await departures.departed.remove_all()
+    assert (departures.is_there, departures.asked) == (True, [])
+
+
+@pytest.mark.parametrize("hosted", [True, False])
+@pytest.mark.parametrize("by", ["role", "metadata"])
+async def test_who_becomes_a_replica_again_while_the_leader_is_asked_keeps_it(
+    hosted: bool, by: str, departures: Departures
+) -> None:
+    site = departures.site
+    if not hosted:
+        site.stop(epoch=3)
+    departures.moved()
+    departures.gate = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(departures.departed.remove_all)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(departures.asked) == 1
+        if by == "role":
+            await site.order(site.state(epoch=8, leader=2, isr=(2, 3), replicas=(2, 3, BROKER)))
+        else:
+            departures.moved(epoch=8, replicas=(2, 3, BROKER))
+        departures.gate.set()
+    assert departures.is_there
+
+
+async def test_who_is_back_takes_a_role_with_a_new_log(departures: Departures) -> None:
+    departures.moved()
+    assert await departures.departed.remove_all()
+    await departures.site.order(departures.site.state(epoch=8, leader=2, isr=(2, 3), replicas=(2, 3, BROKER)))
+    assert departures.site.partition().log.log_end_offset == 0
+
+
+async def test_an_empty_log_goes_whatever_it_was_told(site: ReplicaSite, autojump_clock: MockClock) -> None:
+    await site.follow_leader(epoch=3)
+    departures = Departures(site)
+    departures.leader_has = 0
+    departures.moved()
+    assert await departures.departed.remove_all()
+    assert not departures.is_there
+
+
+async def test_a_disk_that_refuses_is_tried_again(departures: Departures, nursery: trio.Nursery) -> None:
+    full = departures.site.disk.fail("rename", "/logs/t-0*", errno.ENOSPC)
+    nursery.start_soon(departures.departed.run)
+    departures.moved()
+    await trio.sleep(3 * RETRY_S)
+    assert departures.is_there
+    full.cancel()
+    await trio.sleep(3 * RETRY_S)
+    assert not departures.is_there
+
+
+async def test_nothing_is_looked_at_while_all_logs_are_where_they_belong(
+    site: ReplicaSite, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    await site.lead(T0)
+    await site.lead(T1)
+    departures = Departures(site)
+    nursery.start_soon(departures.departed.run)
+    departures.moved(replicas=(BROKER, 2))
+    await trio.sleep(3 * RETRY_S)
+    assert departures.asked == []
+    departures.moved(epoch=8)
+    await trio.sleep(3 * RETRY_S)
+    assert len(departures.asked) == 1
+    assert not departures.is_there
+    assert site.logs.get(T1) is not None
+
+
+async def test_a_log_that_the_disk_did_not_let_go_makes_room_for_a_new_one(departures: Departures) -> None:
+    site = departures.site
+    full = site.disk.fail("rename", "/logs/t-0*", errno.ENOSPC)
+    departures.moved()
+    assert not await departures.departed.remove_all()
+    back = site.state(epoch=8, leader=2, isr=(2, 3), replicas=(2, 3, BROKER))
+    for code in (ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.NONE):
+        [answer] = (await site.order(back)).partition_errors
+        assert answer.error_code == code
+        full.cancel()
+    assert site.partition().log.log_end_offset == 0
+    assert site.partition().log.failure is None

@@ -1,0 +1,592 @@
+"""Reassignments on scripted brokers with real controllers: what stands in ZooKeeper after each step, who is told what,
+and that another controller goes on from wherever the first one ended."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock
+
+from strandline.controller.reassignments import reassignments
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    AlterPartitionReassignmentsRequest,
+    DeleteTopicsRequest,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+    ReassignablePartition,
+    ReassignableTopic,
+    StopReplicaRequest,
+)
+from strandline.protocol.types import TopicPartition
+from strandline.protocol.znodes import (
+    IsrChangeNotificationZnode,
+    PartitionStateZnode,
+    ReassignPartitionsZnode,
+    TopicZnode,
+)
+from strandline.runtime.coordination import SetData, TransactionFailed
+
+TP = TopicPartition("t", 0)
+ADMIN = ReassignPartitionsZnode
+
+
+# --- a cluster whose followers catch up ------------------------------------------------------------------------------
+
+
+async def catch_up(cluster: Any, barred: set[int]) -> None:
+    """What leaders do: whoever was told to follow and answers is in sync soon. `barred` are slow."""
+    while True:
+        await trio.sleep(0.05)
+        for broker in list(cluster.brokers.values()):
+            for tp, role in list(broker.roles.items()):
+                if role.leader == broker.broker_id and broker.reachable:
+                    await write_isr(cluster, tp, role, barred)
+
+
+async def write_isr(cluster: Any, tp: TopicPartition, role: Any, barred: set[int]) -> None:
+    path = PartitionStateZnode.path(*tp)
+    [znode] = await cluster.admin.get_many([path])
+    if znode is None:
+        return
+    state = PartitionStateZnode.decode(path, znode.data)
+    if (state.leader, state.leader_epoch) != (role.leader, role.leader_epoch):
+        return
+    others = {n: broker for n, broker in cluster.brokers.items() if broker.reachable and n not in barred}
+    roles = {n: broker.roles.get(tp) for n, broker in others.items()}
+    caught_up = [n for n, their in roles.items() if their is not None and their.leader_epoch == role.leader_epoch]
+    if (isr := [n for n in role.replicas if n in state.isr or n in caught_up]) == state.isr:
+        return
+    try:
+        changed = msgspec.structs.replace(state, isr=isr, elr=[])
+        await cluster.admin.multi([SetData(path, changed.encode(), znode.stat.version)])
+    except TransactionFailed:
+        return
+    note = IsrChangeNotificationZnode([tp])
+    await cluster.admin.create(note.SEQUENCE_PATH, note.encode(), sequence=True)
+
+
+@asynccontextmanager
+async def catching_up(cluster: Any, *barred: int) -> AsyncIterator[set[int]]:
+    slow = set(barred)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(catch_up, cluster, slow)
+        yield slow
+        nursery.cancel_scope.cancel()
+
+
+class Recorded:
+    """A session that notes what the controller writes of topics and states, and may end after the n-th of these."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.writes: list[tuple[str, bytes]] = []
+        self.ends_after: int | None = None
+        self.end: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def multi_many(self, transactions: Any) -> Any:
+        outcomes = await self._inner.multi_many(transactions)
+        for operations, outcome in zip(transactions, outcomes, strict=True):
+            if isinstance(outcome, list):
+                paths = [op for op in operations if hasattr(op, "path") and "/admin/" not in op.path]
+                ours = [op for op in paths if isinstance(op, SetData) and op.path.startswith("/brokers/topics/")]
+                self.writes += [(op.path, op.data or b"") for op in ours]
+                asked = [op for op in operations if getattr(op, "path", "") == ADMIN.PATH]
+                self.writes += [(ADMIN.PATH, b"")] * len(asked)
+        if self.ends_after is not None and len(self.writes) >= self.ends_after:
+            self.end()
+            await trio.lowlevel.checkpoint()
+        return outcomes
+
+
+async def alter(controller: Any, targets: Mapping[TopicPartition, Sequence[int] | None]) -> dict[TopicPartition, int]:
+    topics: dict[str, list[ReassignablePartition]] = {}
+    for tp, target in targets.items():
+        partition = ReassignablePartition(tp.partition, None if target is None else list(target))
+        topics.setdefault(tp.topic, []).append(partition)
+    request = AlterPartitionReassignmentsRequest([ReassignableTopic(name, some) for name, some in topics.items()])
+    response = await controller.ask(request)
+    assert response.error_code == 0
+    return {
+        TopicPartition(topic.name, each.partition_index): each.error_code
+        for topic in response.responses
+        for each in topic.partitions
+    }
+
+
+async def topic_znode(cluster: Any, name: str = "t") -> TopicZnode:
+    path = TopicZnode.path(name)
+    return TopicZnode.decode(path, (await cluster.admin.get(path)).data)
+
+
+async def is_moved(cluster: Any, target: Sequence[int], tp: TopicPartition = TP) -> bool:
+    znode = await topic_znode(cluster, tp.topic)
+    return znode.partitions[tp.partition] == list(target) and not (znode.adding_replicas or znode.removing_replicas)
+
+
+async def check_moved(cluster: Any, target: Sequence[int], tp: TopicPartition = TP) -> None:
+    """Exactly the target holds the partition, in ZooKeeper and on the brokers' disks, and everybody knows."""
+    await cluster.until_async(partial(is_moved, cluster, target, tp))
+    await cluster.come_to_rest()
+    state = await cluster.state(*tp)
+    assert sorted(state.isr) == sorted(target)
+    assert state.leader in target
+    assert sorted(n for n, broker in cluster.brokers.items() if tp in broker.logs) == sorted(target)
+    for n, broker in cluster.brokers.items():
+        if broker.reachable:
+            assert broker.metadata[tp].replicas == list(target), f"broker {n}"
+            assert broker.metadata[tp].leader == state.leader
+    leader = cluster.brokers[state.leader].roles[tp]
+    assert (leader.leader_epoch, sorted(leader.replicas)) == (state.leader_epoch, sorted(target))
+    assert not leader.adding_replicas
+    assert not leader.removing_replicas
+
+
+# --- the steps -------------------------------------------------------------------------------------------------------
+
+
+async def test_what_stands_in_zookeeper_is_the_table_of_the_reference_text(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2, 3, 4, 5, 6, 9)
+    session = Recorded(cluster.brokers[9].coordination)
+    controller = await cluster.controller_on(9, via=lambda _: session)
+    await cluster.create(controller, "t", [[1, 2, 3]])
+    session.writes.clear()
+    async with catching_up(cluster):
+        assert await alter(controller, {TP: [4, 5, 6]}) == {TP: 0}
+        await check_moved(cluster, [4, 5, 6])
+    table = []
+    for path, data in session.writes:
+        if path == TopicZnode.path("t"):
+            znode = TopicZnode.decode(path, data)
+            table.append((znode.partitions[0], znode.adding_replicas, znode.removing_replicas))
+        else:
+            state = PartitionStateZnode.decode(path, data)
+            table.append((state.leader, sorted(state.isr), state.leader_epoch))
+    assert table == [
+        ([4, 5, 6, 1, 2, 3], {0: [4, 5, 6]}, {0: [1, 2, 3]}),  # 1
+        (1, [1, 2, 3], 1),  # 2
+        (4, [1, 2, 3, 4, 5, 6], 2),  # 7
+        (4, [4, 5, 6], 3),  # 8
+        ([4, 5, 6], {}, {}),  # 10
+    ]
+    told = {n: cluster.brokers[n].told(StopReplicaRequest) for n in range(1, 7)}
+    assert [len(told[n]) for n in range(1, 7)] == [1, 1, 1, 0, 0, 0]
+    [stopped] = told[1][0].partition_states
+    assert (stopped.delete_partition, stopped.leader_epoch) == (True, 3)
+    assert [entry["target"] for entry in cluster.logged("reassignment begun")] == [[4, 5, 6]]
+    assert [entry["previous"] for entry in cluster.logged("reassignment done")] == [[4, 5, 6, 1, 2, 3]]
+    why = [entry["why"] for entry in cluster.state_changes.entries if entry["event"] == "partition state changed"]
+    assert why[1:] == ["reassignment step 2", "reassignment step 7", "reassignment step 8"]
+
+
+async def test_a_leader_that_stays_is_told_of_its_replicas_by_new_epochs(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2, 3, 4)
+    controller = await cluster.controller_on(2)
+    await cluster.create(controller, "t", [[1, 2]])
+    async with catching_up(cluster, 3) as slow:
+        await alter(controller, {TP: [3, 1]})
+        await cluster.come_to_rest()
+        role = cluster.brokers[1].roles[TP]
+        assert (role.replicas, role.adding_replicas, role.removing_replicas) == ([3, 1, 2], [3], [2])
+        assert role.replication_factor == 2
+        assert sorted((await cluster.state("t")).isr) == [1, 2], "nobody is in sync by being asked for"
+        assert TP in cluster.brokers[3].logs
+        slow.clear()
+        await check_moved(cluster, [3, 1])
+        assert (await cluster.state("t")).leader == 1
+
+
+async def test_what_is_under_way_can_be_listed(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[1], [2]])
+    await cluster.create(controller, "u", [[1]])
+    empty = await controller.ask(ListPartitionReassignmentsRequest())
+    assert empty.topics == []
+    other = TopicPartition("u", 0)
+    await alter(controller, {TP: [3], other: [2]})
+    first = OngoingTopicReassignment("t", [OngoingPartitionReassignment(0, [3, 1], [3], [1])])
+    second = OngoingTopicReassignment("u", [OngoingPartitionReassignment(0, [2, 1], [2], [1])])
+    assert (await controller.ask(ListPartitionReassignmentsRequest())).topics == [first, second]
+    some = [ListPartitionReassignmentsTopics("t", [0, 1, 7]), ListPartitionReassignmentsTopics("nowhere", [0])]
+    assert (await controller.ask(ListPartitionReassignmentsRequest(topics=some))).topics == [first]
+
+
+async def test_each_partition_of_a_request_has_an_answer_of_its_own(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[1], [1], [1], [1]])
+    codes = await alter(
+        controller,
+        {
+            TP: [2],
+            TopicPartition("t", 1): [7],
+            TopicPartition("t", 2): None,
+            TopicPartition("t", 3): [1],
+            TopicPartition("t", 4): [1],
+            TopicPartition("u", 0): [1],
+        },
+    )
+    assert list(codes.values()) == [
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    twice = ReassignableTopic("t", [ReassignablePartition(1, [2]), ReassignablePartition(1, [1])])
+    response = await controller.ask(AlterPartitionReassignmentsRequest([twice]))
+    assert [each.error_code for each in response.responses[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
+    assert (await topic_znode(cluster)).partitions == {0: [2, 1], 1: [1], 2: [1], 3: [1]}
+
+
+async def test_another_order_is_written_at_once(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[1, 2]])
+    await alter(controller, {TP: [2, 1]})
+    await cluster.come_to_rest()
+    assert await is_moved(cluster, [2, 1])
+    assert cluster.brokers[2].metadata[TP].replicas == [2, 1]
+    assert (await cluster.state("t")).leader_epoch == 0, "nobody has anything to do"
+
+
+# --- changes of mind -------------------------------------------------------------------------------------------------
+
+
+async def test_a_reassignment_is_cancelled_and_those_it_added_go(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3, 4, 5)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[1, 2]])
+    async with catching_up(cluster, 5):
+        await alter(controller, {TP: [4, 5]})
+        await cluster.come_to_rest()
+        assert sorted((await cluster.state("t")).isr) == [1, 2, 4]
+        assert await alter(controller, {TP: None}) == {TP: 0}
+        await check_moved(cluster, [1, 2])
+        assert len(cluster.logged("reassignment cancelled")) == 1
+        assert await alter(controller, {TP: None}) == {TP: ErrorCode.NO_REASSIGNMENT_IN_PROGRESS}
+
+
+async def test_another_target_replaces_the_first_one_and_the_originals_stay_until_it_is_there(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2, 3, 4, 5)
+    controller = await cluster.controller_on(3)
+    await cluster.create(controller, "t", [[1, 2]])
+    async with catching_up(cluster, 5) as slow:
+        await alter(controller, {TP: [4, 5]})
+        await cluster.come_to_rest()
+        slow.add(3)
+        await alter(controller, {TP: [3, 2]})
+        await cluster.come_to_rest()
+        role = cluster.brokers[1].roles[TP]
+        assert (sorted(role.replicas), role.replication_factor) == ([1, 2, 3, 4, 5], 2)
+        assert {1, 2} <= set((await cluster.state("t")).isr)
+        slow.clear()
+        await check_moved(cluster, [3, 2])
+
+
+async def test_who_is_away_at_the_end_holds_nothing_up(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3, 4)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[1, 2, 3]])
+    cluster.kill(3)
+    async with catching_up(cluster):
+        await cluster.come_to_rest()
+        await alter(controller, {TP: [1, 4]})
+        await check_moved_without(cluster, 3, [1, 4])
+
+
+async def check_moved_without(cluster: Any, dead: int, target: Sequence[int]) -> None:
+    await cluster.until_async(partial(is_moved, cluster, target))
+    assert TP in cluster.brokers[dead].logs, "nobody could tell it"
+    assert sorted((await cluster.state("t")).isr) == sorted(target)
+
+
+async def test_the_minimum_in_sync_decides_whether_it_may_be_cancelled_while_a_replica_is_away(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2, 3, 4, 5)
+    controller = await cluster.controller_on(1)
+    for name, minimum in (("two", "2"), ("three", "3")):
+        await cluster.create(controller, name, [[1, 2, 3]], min_insync_replicas=minimum)
+    cluster.kill(3)
+    two, three = TopicPartition("two", 0), TopicPartition("three", 0)
+    async with catching_up(cluster, 5):
+        await cluster.come_to_rest()
+        await alter(controller, {tp: [2, 4, 5] for tp in (two, three)})
+        await cluster.until_async(lambda: in_sync(cluster, two, [1, 2, 4]))
+        await cluster.until_async(lambda: in_sync(cluster, three, [1, 2, 4]))
+        await alter(controller, dict.fromkeys((two, three), None))
+        await cluster.until_async(partial(is_moved, cluster, [2, 1, 3], two))
+        await cluster.come_to_rest()
+        assert not await is_moved(cluster, [2, 1, 3], three), "without 4 two would be in sync, of three that it takes"
+        await cluster.brokers[3].start()
+        await check_moved(cluster, [2, 1, 3], three)
+
+
+async def in_sync(cluster: Any, tp: TopicPartition, members: Sequence[int]) -> bool:
+    return sorted((await cluster.state(*tp)).isr) == sorted(members)
+
+
+# --- brokers that are away -------------------------------------------------------------------------------------------
+
+
+async def test_the_leader_dies_meanwhile(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3, 4, 9)
+    controller = await cluster.controller_on(9)
+    await cluster.create(controller, "t", [[1, 2]])
+    async with catching_up(cluster, 4) as slow:
+        await alter(controller, {TP: [3, 4]})
+        await cluster.until_async(lambda: in_sync(cluster, TP, [1, 2, 3]))
+        cluster.kill(1)
+        await cluster.come_to_rest()
+        assert (await cluster.state("t")).leader == 3, "the first of the target that is in sync"
+        slow.clear()
+        await check_moved_without(cluster, 1, [3, 4])
+
+
+async def test_a_target_that_dies_is_waited_for(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3, 4, 9)
+    controller = await cluster.controller_on(9)
+    await cluster.create(controller, "t", [[1, 2]])
+    async with catching_up(cluster, 4) as slow:
+        await alter(controller, {TP: [3, 4]})
+        cluster.kill(4)
+        slow.clear()
+        await cluster.come_to_rest()
+        assert sorted((await cluster.state("t")).isr) == [1, 2, 3]
+        await cluster.brokers[4].start()
+        await check_moved(cluster, [3, 4])
+
+
+# --- /admin/reassign_partitions --------------------------------------------------------------------------------------
+
+
+async def ask_as_tools_do(cluster: Any, targets: Mapping[TopicPartition, Sequence[int]]) -> None:
+    data = ADMIN({tp: list(target) for tp, target in targets.items()}).encode()
+    await cluster.admin.create(ADMIN.PATH, data)
+
+
+async def test_what_tools_ask_for_is_done_and_taken_out(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[1], [1], [1]])
+    targets: dict[TopicPartition, list[int]] = {
+        TopicPartition("t", 0): [2],
+        TopicPartition("t", 1): [1],
+        TopicPartition("t", 2): [3],
+        TopicPartition("t", 7): [2],
+        TopicPartition("nowhere", 0): [2],
+        TopicPartition("", -1): [],
+    }
+    async with catching_up(cluster, 3) as slow:
+        await ask_as_tools_do(cluster, targets)
+        await cluster.until_async(partial(is_moved_alone, cluster, TopicPartition("t", 0), [2]))
+        await cluster.come_to_rest()
+        left = ADMIN.decode(ADMIN.PATH, (await cluster.admin.get(ADMIN.PATH)).data)
+        assert left.reassignments == {TopicPartition("t", 2): [3]}
+        assert {entry["topic"] for entry in cluster.logged("reassignment refused")} == {"t", "nowhere", ""}
+        slow.clear()
+        await cluster.until_async(partial(is_gone, cluster, ADMIN.PATH))
+    assert (await topic_znode(cluster)).partitions == {0: [2], 1: [1], 2: [3]}
+
+
+async def is_moved_alone(cluster: Any, tp: TopicPartition, target: Sequence[int]) -> bool:
+    return (await topic_znode(cluster, tp.topic)).partitions[tp.partition] == list(target)
+
+
+async def is_gone(cluster: Any, path: str) -> bool:
+    return await cluster.admin.exists(path) is None
+
+
+async def test_a_request_counts_before_what_tools_asked_for(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3, 4)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[1], [1]])
+    await cluster.create(controller, "u", [[1]])
+    second, other = TopicPartition("t", 1), TopicPartition("u", 0)
+    async with catching_up(cluster, 2, 3) as slow:
+        await ask_as_tools_do(cluster, {TP: [2], second: [2], other: [2]})
+        await cluster.until_async(partial(is_listed, controller, 3))
+        assert await alter(controller, {TP: [3], other: None}) == {TP: 0, other: 0}
+        left = ADMIN.decode(ADMIN.PATH, (await cluster.admin.get(ADMIN.PATH)).data)
+        assert left.reassignments == {second: [2]}
+        slow.clear()
+        await check_moved(cluster, [1], other)
+        await cluster.until_async(partial(is_gone, cluster, ADMIN.PATH))
+        await cluster.until_async(partial(is_moved_alone, cluster, TP, [3]))
+
+
+async def is_listed(controller: Any, count: int) -> bool:
+    topics = (await controller.ask(ListPartitionReassignmentsRequest())).topics
+    return sum(len(topic.partitions) for topic in topics) == count
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"",
+        b"\xff",
+        b"{}",
+        b'{"version":9,"partitions":[]}',
+        b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":["2"]}]}',
+        b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[2]},'
+        b'{"topic":"t","partition":0,"replicas":[1]}]}',
+    ],
+)
+async def test_what_nobody_understands_is_named_and_left_alone(
+    garbage: bytes, autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[1]])
+    await cluster.admin.create(ADMIN.PATH, garbage)
+    await cluster.come_to_rest()
+    assert len(cluster.logged("what is asked for cannot be read")) == 1
+    async with catching_up(cluster):
+        await alter(controller, {TP: [2]})
+        await check_moved(cluster, [2])
+        assert (await cluster.admin.get(ADMIN.PATH)).data == garbage
+        await cluster.admin.set(ADMIN.PATH, ADMIN({TP: [1]}).encode(), 0)
+        await check_moved(cluster, [1])
+        assert await is_gone(cluster, ADMIN.PATH)
+
+
+async def test_an_empty_request_of_tools_is_over_at_once(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1)
+    await cluster.controller_on(1)
+    await ask_as_tools_do(cluster, {})
+    await cluster.until_async(partial(is_gone, cluster, ADMIN.PATH))
+
+
+async def test_a_deletion_counts_before_a_reassignment(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[1, 2]])
+    async with catching_up(cluster, 3):
+        await ask_as_tools_do(cluster, {TP: [3]})
+        await cluster.until_async(partial(is_listed, controller, 1))
+        await cluster.until(lambda: TP in cluster.brokers[3].logs)
+        await controller.ask(DeleteTopicsRequest(["t"]))
+        await cluster.until_async(partial(is_gone, cluster, TopicZnode.path("t")))
+        assert all(TP not in broker.logs for broker in cluster.brokers.values()), "also of those that were added"
+        await cluster.until_async(partial(is_gone, cluster, ADMIN.PATH))
+        assert await is_listed(controller, 0)
+
+
+# --- controllers that end --------------------------------------------------------------------------------------------
+
+
+async def begin_and_end(cluster: Any, writes: int, *, cancelled: bool, by_tools: bool) -> bool:
+    """A controller whose session ends with its process once it has written so much, and the next one. Returns whether
+    the first one came so far."""
+    await cluster.start(1, 2, 3, 4, 8, 9)
+    session = Recorded(cluster.brokers[9].coordination)
+    controller = await cluster.controller_on(9, via=lambda _: session)
+    await cluster.create(controller, "t", [[1, 2]])
+    session.writes.clear()
+    ended = trio.Event()
+
+    def end() -> None:
+        ended.set()
+        session.ends_after = None
+        cluster.kill(9)
+
+    session.end = end
+
+    async def ask() -> None:
+        if by_tools:
+            await ask_as_tools_do(cluster, {TP: [3, 4]})
+        else:
+            await alter(controller, {TP: [3, 4]})
+        if cancelled:
+            await trio.sleep(1)
+            session.writes.clear()
+            session.ends_after = writes
+            await alter(controller, {TP: None})
+
+    if not cancelled:
+        session.ends_after = writes
+    async with catching_up(cluster, *((4,) if cancelled else ())):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(quietly, ask)
+            with trio.move_on_after(5):
+                await ended.wait()
+        came_so_far = ended.is_set()
+        if not came_so_far:
+            end()
+        successor = await cluster.controller_on(8)
+        await cluster.come_to_rest()
+        target = [1, 2] if cancelled else [3, 4]
+        if not cancelled and await is_moved(cluster, [1, 2]):
+            assert await alter(successor, {TP: [3, 4]}) == {TP: 0}, "nothing was written yet"
+        if cancelled and not await is_moved(cluster, [1, 2]):
+            await alter(successor, {TP: None})
+        await cluster.until_async(partial(is_moved, cluster, target))
+        await cluster.come_to_rest()
+        await cluster.until_async(partial(is_gone, cluster, ADMIN.PATH))
+    state = await cluster.state("t")
+    assert (sorted(state.isr), state.leader in target) == (sorted(target), True)
+    role = cluster.brokers[state.leader].roles[TP]
+    assert (role.leader_epoch, sorted(role.replicas)) == (state.leader_epoch, target)
+    for n in (1, 2, 3, 4):
+        assert cluster.brokers[n].metadata[TP].replicas == target
+    return came_so_far
+
+
+async def quietly(ask: Any) -> None:
+    try:
+        await ask()
+    except Exception:
+        """It does not hear what became of it."""
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+@pytest.mark.parametrize("by_tools", [False, True])
+@pytest.mark.parametrize("writes", range(1, 8))
+async def test_the_next_controller_goes_on_after_any_write(
+    writes: int, by_tools: bool, cancelled: bool, autojump_clock: MockClock, cluster: Any
+) -> None:
+    came_so_far = await begin_and_end(cluster, writes, cancelled=cancelled, by_tools=by_tools)
+    assert came_so_far or writes > (3 if cancelled else 5)
+
+
+# --- many ------------------------------------------------------------------------------------------------------------
+
+
+async def test_many_partitions_move_in_waves(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, cluster: Any
+) -> None:
+    monkeypatch.setattr(reassignments, "PARTITIONS_PER_WAVE", 7)
+    await cluster.start(1, 2, 3)
+    session = Recorded(cluster.brokers[1].coordination)
+    controller = await cluster.controller_on(1, via=lambda _: session)
+    partitions = [TopicPartition("t", number) for number in range(40)]
+    await cluster.create(controller, "t", [[1]] * 40)
+    async with catching_up(cluster):
+        codes = await alter(controller, {tp: [2, 3] for tp in partitions})
+        assert set(codes.values()) == {0}
+        for tp in partitions:
+            await cluster.until_async(partial(is_moved_alone, cluster, tp, [2, 3]))
+        await cluster.come_to_rest()
+    assert await is_listed(controller, 0)
+    assert all(tp not in cluster.brokers[1].logs for tp in partitions)
+    assert cluster.logged("event failed") == []
