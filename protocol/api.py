@@ -77,7 +77,7 @@ class Api:
     failure: Failure
     scheduling: Scheduling = Scheduling.INLINE
     is_controllers: bool = False
-    """Answered by the controller, whichever broker is asked (`Term.answers`)."""
+    """Answered by the controller, whichever broker is asked (`Duties.answers`)."""
     inter_broker_only: bool = False
     """Served on the inter-broker listener only (a controller's orders come from no client)."""
     native: tuple[int, int] = (0, 0)

@@ -9,69 +9,34 @@ Rules:
 * The term ends at once, without waiting for the event in hand, when the session is gone, when ZooKeeper was silent for
   a session timeout, or when anything shows that another controller was elected.
 
-What a term consists of is built here, once, from below: what is asked for in a znode has one row in `first_looks`, what
-is asked for in a request one in `answers`, what brokers answer one in `on_answers`.
+What it does in detail, and who is called for what, is in `duties`.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
 import structlog
 import trio
 
 from strandline.controller.agenda import Agenda, ControllerFenced, Event
-from strandline.controller.brokers.broker_changes import BrokerChanges
-from strandline.controller.brokers.controlled_shutdown import ControlledShutdown
-from strandline.controller.brokers.role_answers import RoleAnswers
 from strandline.controller.controller_context import ControllerContext, LiveBroker
 from strandline.controller.liveness.refusals import FalseAlarms
 from strandline.controller.liveness.suspects import Suspects
 from strandline.controller.orders.channel import ConnectToBroker
 from strandline.controller.orders.sender import BrokerSender, Outbox
-from strandline.controller.partitions.accepted_losses import AcceptedLosses
-from strandline.controller.partitions.elect_leaders import ElectLeaders
-from strandline.controller.partitions.preferred_elections import PreferredElections
-from strandline.controller.partitions.rebalance import Rebalance
-from strandline.controller.partitions.recovery import Recovery
-from strandline.controller.partitions.settlement import Settlement
-from strandline.controller.partitions.waits import Waits
-from strandline.controller.reassignments.reassignment_requests import ReassignmentRequests
 from strandline.controller.reassignments.reassignment_store import ReassignmentStore
-from strandline.controller.reassignments.reassignments import Reassignments
-from strandline.controller.reassignments.tools_znode import AskedByTools
 from strandline.controller.store import ClusterStore
-from strandline.controller.term.asked_elections import AskedElections
 from strandline.controller.term.controller_election import Won
+from strandline.controller.term.duties import Duties
 from strandline.controller.term.fail_over import fail_over
-from strandline.controller.term.notifications import Notifications
 from strandline.controller.tools import Tools
-from strandline.controller.topics.creation import Creation
-from strandline.controller.topics.deletion import Deletion
-from strandline.controller.topics.deletion_tracker import DeletionTracker
-from strandline.controller.topics.growth import Growth
-from strandline.controller.topics.topic_changes import TopicChanges
 from strandline.controller.topics.topic_store import TopicStore
 from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.messages import (
-    AlterPartitionReassignmentsRequest,
-    ControlledShutdownRequest,
-    CreatePartitionsRequest,
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    ElectLeadersRequest,
-    LeaderAndIsrRequest,
-    ListPartitionReassignmentsRequest,
     Message,
     Request,
-    StopReplicaRequest,
-)
-from strandline.protocol.znodes import (
-    IsrChangeNotificationZnode,
-    LogDirEventNotificationZnode,
 )
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.coordination import ConnectionLost, Coordination, CoordinationError, SessionExpired
@@ -116,55 +81,16 @@ class Term:
         )
         self.agenda = self.AGENDA()
         outbox = Outbox(self._make_sender, self._start_sender)
-        tools = self.tools = Tools(config, self.context, self.store, outbox, self.agenda, self.log)
-        # Each is built of what stands above it.
-        self.waits = Waits(self.context, self.agenda, self.log)
-        state_change_log = state_change_log.bind(controller=broker_id, controller_epoch=won.epoch)
-        self.settlement = Settlement(tools, self.waits, state_change_log)
-        self.recovery = Recovery(tools, self.settlement, self.waits)
         draw_id = partial(rng.randbytes, 16)
-        self.topic_store = TopicStore(coordination, self.store, draw_id, self.log)
-        tracker = DeletionTracker()
-        growth = Growth(tools, self.topic_store, self.settlement)
-        self.topic_changes = TopicChanges(tools, self.topic_store, self.settlement, tracker, growth.look)
-        topics = self.topic_changes
-        self.deletion = Deletion(tools, self.topic_store, tracker, topics.look, topics.tell_unfinished_deletions)
-        moves = Reassignments(tools, self.settlement, ReassignmentStore(coordination, self.store, self.log))
-        asked_by_tools, reassignment_requests = AskedByTools(tools, moves), ReassignmentRequests(tools, moves)
-        self.deletion.on_begun = asked_by_tools.topics_change
-        self.suspects = Suspects(tools, broker_id, connect, false_alarms, won.found_gone)
-        self.broker_changes = BrokerChanges(
-            tools, self.settlement, tracker, self.suspects, self.deletion.go_on, self.topic_store.unreadable
+        tools = self.tools = Tools(config, self.context, self.store, outbox, self.agenda, self.log)
+        self.duties = Duties(
+            tools,
+            TopicStore(coordination, self.store, draw_id, self.log),
+            ReassignmentStore(coordination, self.store, self.log),
+            Suspects(tools, broker_id, connect, false_alarms, won.found_gone),
+            draw_id,
+            state_change_log.bind(controller=broker_id, controller_epoch=won.epoch),
         )
-        roles = RoleAnswers(tools, self.settlement)
-        elections = PreferredElections(tools, self.settlement)
-        losses = AcceptedLosses(tools, self.settlement, self.recovery.ask)
-        self.rebalance = Rebalance(tools, elections)
-        isr_change, log_dir_event = IsrChangeNotificationZnode, LogDirEventNotificationZnode
-        self.first_looks: tuple[Event, ...] = (
-            self.deletion.look,
-            growth.look,
-            Notifications(tools, isr_change.FOLDER, isr_change.decode, self.settlement.on_isr_changes).look,
-            Notifications(tools, log_dir_event.FOLDER, log_dir_event.decode, roles.on_failed_logs).look,
-            AskedElections(tools, elections).look,
-            asked_by_tools.look,
-        )
-        """What others may have asked for in ZooKeeper before this term; each sets a watch for what they ask later."""
-        self.answers: dict[type[Request], Callable[[Any], Awaitable[Message]]] = {
-            CreateTopicsRequest: Creation(tools, self.topic_store, topics.look, draw_id).answer,
-            DeleteTopicsRequest: self.deletion.answer,
-            CreatePartitionsRequest: growth.answer,
-            ElectLeadersRequest: ElectLeaders(tools, elections, losses).answer,
-            AlterPartitionReassignmentsRequest: reassignment_requests.alter,
-            ListPartitionReassignmentsRequest: reassignment_requests.list,
-            ControlledShutdownRequest: ControlledShutdown(tools, self.settlement).answer,
-        }
-        """What clients and brokers ask of the controller."""
-        self.on_answers: dict[type[Request], Callable[[LiveBroker, Any, Any], Awaitable[None]]] = {
-            LeaderAndIsrRequest: roles.on_answered,
-            StopReplicaRequest: self.deletion.on_stopped,
-        }
-        """What follows from an answer of a broker, as an event."""
 
     @property
     def over(self) -> str | None:
@@ -180,7 +106,7 @@ class Term:
                 nursery.start_soon(self._keep_looking)
                 try:
                     await self._fail_over()
-                    nursery.start_soon(self.rebalance.run)
+                    nursery.start_soon(self.duties.rebalance.run)
                     while True:
                         await self._handle(await self.agenda.get())
                 except (ControllerFenced, CoordinationError) as error:
@@ -196,12 +122,12 @@ class Term:
         await self._check_role()
         await fail_over(
             self.tools,
-            self.topic_store,
-            self.settlement,
-            look_at_topics=self.topic_changes.look,
-            look_at_deletions=self.deletion.look,
-            look_at_brokers=self.broker_changes.look,
-            live=self.suspects.live,
+            self.duties.topic_store,
+            self.duties.settlement,
+            look_at_topics=self.duties.topic_changes.look,
+            look_at_deletions=self.duties.deletion.look,
+            look_at_brokers=self.duties.broker_changes.look,
+            live=self.duties.suspects.live,
             follows_ours=self._follows_ours,
         )
         context = self.context
@@ -209,7 +135,7 @@ class Term:
         self.log.info(
             "controller", brokers=sorted(context.brokers), topics=len(context.topics), partitions=len(context.states)
         )
-        for look in self.first_looks:
+        for look in self.duties.first_looks:
             self.agenda.put(look)
 
     def resign(self, why: str) -> None:
@@ -244,7 +170,7 @@ class Term:
     async def ask(self, request: Request) -> Message:
         """What a client or a broker asks of the controller. NotController when the term ends before the answer is
         known; BrokerError for a request that is refused as a whole."""
-        return await self.answers[type(request)](request)
+        return await self.duties.answers[type(request)](request)
 
     async def _handle(self, event: Event) -> None:
         """One event. A failure is reported and repeated, and never ends the loop (invariant 39)."""
@@ -271,15 +197,15 @@ class Term:
     def look_around(self) -> None:
         """At what no watch tells of: znodes that can be understood again (it is set on the folder that names them), and
         topics that allow an unclean election by now."""
-        if self.store.unreadable_states or self.store.mended_states or self.topic_store.unreadable:
-            self.agenda.put(self.topic_changes.look_for_mended)
+        if self.store.unreadable_states or self.store.mended_states or self.duties.topic_store.unreadable:
+            self.agenda.put(self.duties.topic_changes.look_for_mended)
         if self.active and self.context.offline_partitions():
-            self.agenda.put(self.settlement.settle_offline)
+            self.agenda.put(self.duties.settlement.settle_offline)
 
     def configurations_changed(self, config: BrokerConfig) -> None:
         self.tools.config = config
         if self.active:
-            self.agenda.put(self.settlement.settle_offline)
+            self.agenda.put(self.duties.settlement.settle_offline)
 
     # --- Brokers -----------------------------------------------------------------------------------------------
 
@@ -302,5 +228,5 @@ class Term:
     def _on_response(self, broker: LiveBroker, request: Request, response: Message) -> None:
         if error_code(getattr(response, "error_code", 0)) is ErrorCode.STALE_CONTROLLER_EPOCH:
             self.resign(f"broker {broker.broker_id} knows a later controller")
-        elif type(request) in self.on_answers:
-            self.agenda.put(partial(self.on_answers[type(request)], broker, request, response))
+        elif type(request) in self.duties.on_answers:
+            self.agenda.put(partial(self.duties.on_answers[type(request)], broker, request, response))

@@ -282,7 +282,7 @@ class Reload:
             self._stages.begin()
 
             def is_queued(term: Term) -> bool:
-                return not term.settlement.unannounced and all(
+                return not term.duties.settlement.unannounced and all(
                     state.leader != GONE for state in term.context.states.values()
                 )
 

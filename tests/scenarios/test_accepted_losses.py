@@ -84,7 +84,7 @@ async def test_the_longest_log_leads_of_those_who_live_when_the_answers_are_in(
                 while not term.context.accepted_losses:
                     await trio.sleep(0.0002)
                 cluster.cut_both(1, 4)
-            await cluster.until(lambda: bool(term.recovery._in_hand), "4 is being asked", within_s=60)
+            await cluster.until(lambda: bool(term.duties.recovery._in_hand), "4 is being asked", within_s=60)
             await cluster.start_broker(3)
             await trio.sleep(1)
             assert cluster.leader(T0) == NO_BROKER

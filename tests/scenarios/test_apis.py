@@ -23,7 +23,7 @@ async def test_the_controller_answers_what_is_said_to_be_the_controllers(autojum
     async with MemoryCluster(1).running() as cluster:
         term = cluster.broker(1).controller.term
         assert term is not None
-        assert set(term.answers) == {api.request for api in APIS.values() if api.is_controllers}
+        assert set(term.duties.answers) == {api.request for api in APIS.values() if api.is_controllers}
 
 
 async def test_a_broker_offers_brokers_what_only_they_may_use(autojump_clock: MockClock) -> None:

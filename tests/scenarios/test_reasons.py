@@ -105,7 +105,7 @@ async def test_producer_and_consumer_of_a_partition_without_a_leader_learn_why(
         await fill(producer, ledger)
         await restart_with(cluster, 2, refuse)
         await cluster.until(everybody_tells(cluster, [2]), "every broker knows")
-        waits = cluster.broker(cluster.controller_id).controller.term.waits
+        waits = cluster.broker(cluster.controller_id).controller.term.duties.waits
         assert "broker 2 does not serve its replica: " in waits.why(T0)
         async with cluster.producer(linger_ms=0, delivery_timeout_ms=3000, request_timeout_ms=1000) as client:
             delivery = await client.send(T0.topic, b"x", partition=0)

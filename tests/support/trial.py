@@ -272,7 +272,7 @@ class Trial:
         """Whether the controller knows brokers that must come back."""
         controller = self.cluster.nodes.get(self.cluster.controller_id)
         term = None if controller is None else self.cluster.broker(controller.broker_id).controller.term
-        why = None if term is None else term.waits.why(self.topic_partition)
+        why = None if term is None else term.duties.waits.why(self.topic_partition)
         return why is not None and _WHO.search(why) is not None
 
     def _is_said(self) -> bool:

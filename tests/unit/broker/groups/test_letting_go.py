@@ -168,7 +168,7 @@ async def test_what_could_not_be_buried_is_tried_again_unless_it_was_written_ane
     found, leadership = bench.group(), bench.site.partition(SHARD).leadership
     assert leadership is not None
     codes: list[ErrorCode] = []
-    leadership.min_insync_replicas, leadership.replicas = 2, (BROKER, 2)
+    leadership.min_insync_replicas = leadership.replication_factor = 2
     bench.coordinator.bury(found.shard, "g", found.offsets.remove("t", [0, 1, 2]), codes.append)
     bench.burst.end()
     left = bench.group("left")
@@ -209,7 +209,7 @@ async def test_a_deletion_that_is_repeated_is_done_when_the_log_has_it(
         assert handlers.delete_groups(in_hand(hands[1])) is None
         return hands
 
-    leadership.min_insync_replicas, leadership.replicas = 2, (BROKER, 2)
+    leadership.min_insync_replicas = leadership.replication_factor = 2
     first = delete()
     if how == "refused":
         bench.burst.end()
@@ -233,7 +233,7 @@ async def test_what_is_left_of_a_deletion_stays_where_the_name_is_used_again(
     bench.burst.end()
     leadership = bench.site.partition(SHARD).leadership
     assert leadership is not None
-    leadership.min_insync_replicas, leadership.replicas = 2, (BROKER, 2)
+    leadership.min_insync_replicas = leadership.replication_factor = 2
     for _ in bench.coordinator.delete(bench.group(), lambda code: None):
         pass
     bench.burst.end()

@@ -293,7 +293,7 @@ async def test_a_failure_of_the_rebalance_ends_nothing(
     autojump_clock: MockClock, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller = await led_elsewhere(cluster, leader_imbalance_check_interval_seconds=INTERVAL_S)
-    elections = controller.term.rebalance._elections
+    elections = controller.term.duties.rebalance._elections
     elect_them = elections.elect
 
     async def fails(*_: Any) -> Any:

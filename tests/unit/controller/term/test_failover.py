@@ -167,7 +167,7 @@ async def test_a_stray_replica_leads_only_where_the_topic_allows_it(autojump_clo
     assert (await cluster.state("safe")).leader == -1
     loose = await cluster.state("loose")
     assert (loose.leader, loose.isr) == (3, [3])
-    assert controller.term.settlement.unclean_elections == 1
+    assert controller.term.duties.settlement.unclean_elections == 1
     assert [entry["topic"] for entry in cluster.logged("unclean election, acknowledged records may be lost")] == [
         "loose"
     ]
@@ -386,7 +386,7 @@ async def test_a_znode_that_was_mended_counts_again(autojump_clock: MockClock, c
     for tp in (TP, u0):
         assert cluster.brokers[2].metadata[tp].leader == cluster.brokers[2].roles[tp].leader == 2
         assert (cluster.brokers[2].roles[tp].leader_epoch, (await cluster.state(tp.topic)).isr) == (1, [2])
-    assert not controller.term.store.unreadable_states and not controller.term.topic_store.unreadable
+    assert not controller.term.store.unreadable_states and not controller.term.duties.topic_store.unreadable
 
 
 async def test_what_is_looked_at_again_and_again_is_watched_once(autojump_clock: MockClock, cluster: Any) -> None:
@@ -395,7 +395,7 @@ async def test_what_is_looked_at_again_and_again_is_watched_once(autojump_clock:
     controller = await cluster.controller_on(1)
     await trio.sleep(10 * MENDED_CHECK_SECONDS)
     assert (
-        len(cluster.logged("topic left out: its znode cannot be read")) > 10 and controller.term.topic_store.unreadable
+        len(cluster.logged("topic left out: its znode cannot be read")) > 10 and controller.term.duties.topic_store.unreadable
     )
     watches = cluster.brokers[1].coordination.link.watches
     assert [len(watches[WatchKind.CHILDREN, path]) for path in (znodes.TOPICS_PATH, znodes.BROKER_IDS_PATH)] == [1, 1]

@@ -90,7 +90,7 @@ async def test_the_longest_log_leads_when_all_in_sync_replicas_may_have_lost_dat
     assert (state.leader, state.isr) == (3, [3])
     assert cluster.brokers[2].roles[TP].leader == 3
     assert controller.term.context.states[TP].lossy == ()
-    assert controller.term.settlement.unclean_elections == 1
+    assert controller.term.duties.settlement.unclean_elections == 1
     # At no moment was the suspect told to lead.
     leaders = {
         role.leader
@@ -213,7 +213,7 @@ async def test_partitions_that_wait_for_long_share_a_line_that_names_a_few_and_a
     await cluster.start(1, 2, 3)
     controller = await cluster.controller_on(1)
     await cluster.create(controller, "t", [[2]] * 40 + [[3]] * 40)
-    waits = controller.term.waits
+    waits = controller.term.duties.waits
     cluster.kill(2)
     cluster.kill(3)
     await cluster.come_to_rest()
@@ -269,7 +269,7 @@ async def test_a_state_that_is_older_than_a_log_elects_nobody_until_that_log_is_
         cluster.kill(broker_id)
     await trio.sleep(60)
     assert await cluster.state("t") == before and cluster.brokers[1].metadata[TP].leader == NO_BROKER
-    assert "brokers 3 have logs with later leader epochs" in controller.term.waits.why(TP)
+    assert "brokers 3 have logs with later leader epochs" in controller.term.duties.waits.why(TP)
     cluster.brokers[3].script = lambda request: None
     await cluster.brokers[3].start()
     await cluster.until(lambda: cluster.brokers[1].metadata[TP].leader == 3)

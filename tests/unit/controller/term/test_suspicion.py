@@ -184,7 +184,7 @@ async def test_an_accepted_loss_waits_for_a_suspect_too(autojump_clock: MockCloc
     die(cluster, 2)
     await trio.sleep(SOON_S)
     controller.term.context.accepted_losses[TP] = None
-    controller.term.agenda.put(controller.term.settlement.settle_offline)
+    controller.term.agenda.put(controller.term.duties.settlement.settle_offline)
     await trio.sleep(1)
     assert (await cluster.state("t")).leader == 2
     await trio.sleep(12)

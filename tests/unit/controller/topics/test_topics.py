@@ -230,11 +230,11 @@ async def test_a_topic_that_was_made_anew_during_its_deletion_is_left_alone(
     controller = await cluster.controller_on(1)
     await cluster.create(controller, "t", [[2]])
     topic = controller.term.context.topics["t"]
-    await controller.term.topic_store.remove(topic)
+    await controller.term.duties.topic_store.remove(topic)
     other = znodes.TopicZnode(b"i" * 16, {0: [1]}).encode()
     await cluster.admin.create("/brokers/topics/t", other)
     await cluster.admin.create("/config/topics/t", b'{"version":1,"config":{}}')
-    await controller.term.topic_store.remove(topic)
+    await controller.term.duties.topic_store.remove(topic)
     assert (await cluster.admin.get("/brokers/topics/t")).data == other
     assert await cluster.admin.exists("/config/topics/t") is not None
     assert cluster.logged("topic was made anew while it was being deleted: left alone")
