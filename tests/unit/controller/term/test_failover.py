@@ -395,7 +395,8 @@ async def test_what_is_looked_at_again_and_again_is_watched_once(autojump_clock:
     controller = await cluster.controller_on(1)
     await trio.sleep(10 * MENDED_CHECK_SECONDS)
     assert (
-        len(cluster.logged("topic left out: its znode cannot be read")) > 10 and controller.term.duties.topic_store.unreadable
+        len(cluster.logged("topic left out: its znode cannot be read")) > 10
+        and controller.term.duties.topic_store.unreadable
     )
     watches = cluster.brokers[1].coordination.link.watches
     assert [len(watches[WatchKind.CHILDREN, path]) for path in (znodes.TOPICS_PATH, znodes.BROKER_IDS_PATH)] == [1, 1]
