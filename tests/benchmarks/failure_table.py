@@ -141,7 +141,7 @@ class Trial:
                 await self._happens(fault, victim)
                 await watch.flows()
                 longest = dict(watch.longest)
-            await asyncio.to_thread(self._cluster.wait_ready)
+            await asyncio.to_thread(self._system.wait_complete)
             if is_controller or fault == "ZooKeeper away":
                 gaps.setdefault((fault, "controller"), []).append(max(longest.values()))
                 continue

@@ -99,6 +99,21 @@ class System:
                 raise RuntimeError(f"{self.name}: {topic} does not get whole")
             time.sleep(0.02)
 
+    def wait_complete(self) -> None:
+        """Until every broker takes connections and knows of all the others, and of a controller."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not all(map(self._knows_all, self.addresses)):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self.name}: not all brokers are back")
+            time.sleep(0.1)
+
+    def _knows_all(self, address: tuple[str, int]) -> bool:
+        try:
+            answer = self._metadata(address, None)
+        except OSError:
+            return False
+        return len(answer.brokers) == BROKERS and answer.controller_id >= 0
+
     def layout(self, topic: str) -> tuple[int, dict[int, int]]:
         """(the controller, who leads each partition of the topic), as a broker tells it."""
         answer = self._metadata(self.addresses[0], topic)
