@@ -92,7 +92,7 @@ bench-background: setup ## latency at 20 MB/s with and without background work, 
 bench-control: setup ## 10,000 partitions led anew, 2000 created, brokers stopped and started in turn (BENCH="--case create": a part)
 	$(PYTHON) tests/benchmarks/control_plane.py $(BENCH)
 
-bench-failover: setup ## how long acks stay away after a SIGKILL, without and with 2000 partitions beside (BENCH="--runs 3": fewer)
+bench-failover: setup ## how long acks stay away after a SIGKILL, without and with 2000 partitions beside (BENCH="--runs 3": fewer; BENCH="--table": other faults beside Kafka)
 	$(PYTHON) tests/benchmarks/failover.py $(BENCH)
 
 bench-idle: setup ## CPU of three brokers with 12, 1000 and 5000 idle partitions (BENCH="--partitions 1000": one case)
