@@ -130,8 +130,12 @@ async def _set_the_stage(stage: Stage, change: Change) -> None:
 
 async def _bring_back(cluster: MemoryCluster, steps: Steps, stop: Stop | None) -> None:
     await steps.stopped.wait()
-    if stop is not None and stop.way in (Way.CRASH, Way.CRASH_FOR_LONG):
-        await trio.sleep(BACK_SOON_S if stop.way is Way.CRASH else BACK_LATE_S)
+    if stop is None or stop.way in (Way.EXPIRE, Way.CUT):
+        return
+    await trio.sleep(BACK_SOON_S if stop.way in (Way.CRASH, Way.REFUSE) else BACK_LATE_S)
+    if stop.way is Way.REFUSE:
+        cluster.take_connections(steps.who)
+    else:
         await cluster.start_broker(steps.who)
 
 
