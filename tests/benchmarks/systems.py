@@ -17,6 +17,7 @@ from typing import Any, Self
 from compat.real_cluster import RealCluster
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.protocol.api import ApiKey
+from strandline.protocol.errors import ErrorCode
 from support.kafka_socket import KafkaSocket
 
 BROKERS = 3
@@ -88,12 +89,13 @@ class System:
     def create_topic(self, topic: str, partitions: int) -> None:
         """Returns when all brokers tell that all replicas of each partition are in sync."""
         wanted = {"name": topic, "num_partitions": partitions, "replication_factor": BROKERS}
-        with self._controller() as connection:
-            answer = connection.ask(ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, topics=[wanted])
-        code = answer.topics[0].error_code
+        deadline, code = time.monotonic() + START_TIMEOUT_S, None
+        while code is None or (code == ErrorCode.NOT_CONTROLLER and time.monotonic() < deadline):
+            with self._controller() as connection:  # after a fault it may be another one by now
+                answer = connection.ask(ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, topics=[wanted])
+            code = answer.topics[0].error_code
         if code:
             raise RuntimeError(f"{self.name}: {topic} was not created: {code!r}")
-        deadline = time.monotonic() + START_TIMEOUT_S
         while not all(_is_whole(self._metadata(each, topic), partitions) for each in self.addresses):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{self.name}: {topic} does not get whole")
