@@ -23,10 +23,7 @@ def partitions_of(layout: Layout) -> dict[TopicPartition, Sequence[int]]:
 def problems(cluster: MemoryCluster, layout: Layout) -> list[str]:
     """What is wrong; nothing when all brokers live, every replica of exactly this layout is in sync, and everybody
     knows so."""
-    nodes = cluster.nodes.values()
-    # A broker that starts while its last life is still registered has nothing to look at yet.
-    are_up = all(node.is_up and hasattr(node.broker, "data") for node in nodes)
-    if not are_up or cluster.registered() != list(cluster.nodes):
+    if any(not node.is_up for node in cluster.nodes.values()) or cluster.registered() != list(cluster.nodes):
         return ["a broker is away"]
     if cluster.controller_id < 0:
         return ["nobody is controller"]
