@@ -28,7 +28,7 @@ from support.controller_stops import Step, Stop, Way
 from support.sampling import sampled
 from support.scenario import die
 
-ONE_IN = 29
+ONE_IN = 37
 """Stops that `make test` plays. It shares no factor with how they are counted, so that all kinds of steps are hit."""
 A, B = [[1, 2, 3], [2, 3, 1], [3, 1, 2]], [[3, 2, 1], [1, 2, 3]]
 ELSEWHERE = {TopicPartition("a", p): 2 for p in range(3)}
