@@ -18,15 +18,17 @@ from strandline.client.admin import CreatedTopic
 from strandline.controller import store
 from strandline.controller.orders import broker_orders
 from strandline.controller.partitions import preferred_elections
+from strandline.controller.reassignments import reassignments
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import DeleteTopicZnode, PreferredReplicaElectionZnode, TopicZnode
 from support.controller_changes import T0, Change, Stage, play
+from support.controller_moves import MOVES
 from support.controller_stops import Step, Stop, Way
 from support.sampling import sampled
 from support.scenario import die
 
-ONE_IN = 5
+ONE_IN = 37
 """Stops that `make test` plays. It shares no factor with how they are counted, so that all kinds of steps are hit."""
 A, B = [[1, 2, 3], [2, 3, 1], [3, 1, 2]], [[3, 2, 1], [1, 2, 3]]
 ELSEWHERE = {TopicPartition("a", p): 2 for p in range(3)}
@@ -92,6 +94,15 @@ async def elect_by_znode(stage: Stage) -> None:
     await stage.until(lambda: stage.cluster.zookeeper.tree.exists(path) is None)
 
 
+async def elect_by_request(stage: Stage) -> None:
+    async def ask(admin: object) -> bool:
+        results = await stage.admin.elect_leaders(ELSEWHERE, timeout_ms=5_000)
+        known = ErrorCode.ELECTION_NOT_NEEDED
+        return all(outcome == 2 or getattr(outcome, "code", None) == known for outcome in results.values())
+
+    await stage.insist(ask)
+
+
 async def wait_for_the_rebalance(stage: Stage) -> None:
     await stage.until(lambda: all(stage.cluster.leader(tp) == 2 for tp in ELSEWHERE))
 
@@ -129,6 +140,14 @@ CHANGES = [
         leaders=ELSEWHERE,
     ),
     Change(
+        "elect by request",
+        elect_by_request,
+        before={"a": [[2, 3, 1]] * 3},
+        after={"a": [[2, 3, 1]] * 3},
+        prepare=led_elsewhere,
+        leaders=ELSEWHERE,
+    ),
+    Change(
         "rebalance",
         wait_for_the_rebalance,
         before={"a": [[2, 3, 1]] * 3},
@@ -140,6 +159,7 @@ CHANGES = [
     Change("a broker fails", broker_fails, before={"a": A}, after={"a": A}),
     Change("a broker starts", broker_starts, before={"a": A}, after={"a": A}, prepare=broker_3_dies),
     Change("a broker stops in order", broker_stops, before={"a": A}, after={"a": A}),
+    *MOVES,
 ]
 
 
@@ -149,6 +169,7 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "TRANSACTION_PARTITIONS", 2)
     monkeypatch.setattr(broker_orders, "MAX_PARTITIONS_PER_REQUEST", 2)
     monkeypatch.setattr(preferred_elections, "PARTITIONS_AT_ONCE", 2)
+    monkeypatch.setattr(reassignments, "PARTITIONS_PER_WAVE", 2)
 
 
 def run(change: Change, stop: Stop | None = None) -> list[Step]:
@@ -157,21 +178,32 @@ def run(change: Change, stop: Stop | None = None) -> list[Step]:
     return steps
 
 
+_steps: dict[str, list[Step]] = {}
+
+
+def steps_of(change: Change) -> list[Step]:
+    """Of the change alone, counted once."""
+    if change.name not in _steps:
+        _steps[change.name] = run(change)
+    return _steps[change.name]
+
+
 def stops_of(steps: Sequence[Step]) -> list[Stop]:
+    """All of them. Whose address refuses goes on with its step, so after it is nothing else than before the next."""
     return [
         Stop(number, is_after, way)
         for way in Way
         for number, step in enumerate(steps)
         if way is not Way.CUT or step.is_write
         for is_after in (False, True)
-        if step.has_end or not is_after
+        if not is_after or (step.has_end and way is not Way.REFUSE)
     ]
 
 
 @pytest.mark.parametrize("way", Way, ids=lambda way: way.name)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
 def test_whoever_comes_next_ends_what_was_begun(change: Change, way: Way) -> None:
-    steps = run(change)
+    steps = steps_of(change)
     for stop in sampled(stops_of(steps), ONE_IN):
         if stop.way is way:
             try:

@@ -100,11 +100,14 @@ async def play(change: Change, stop: Stop | None = None) -> list[Step]:
                                 await trio.sleep(0.2)
 
                     nursery.start_soon(write)
-                    nursery.start_soon(_bring_back, cluster, steps, stop)
+                    is_back = trio.Event()
+                    nursery.start_soon(_bring_back, cluster, steps, stop, is_back)
                     await trio.sleep(0.5)
                     steps.count()
                     await change.change(stage)
                     assert stop is None or steps.stopped.is_set() or await _stops_later(steps), "it never came so far"
+                    if stop is not None:
+                        await is_back.wait()  # what follows from a stop may begin after all that was asked for is done
                     await _come_to_rest(stage, change)
                     steps.count(False)
                     nursery.cancel_scope.cancel()
@@ -128,11 +131,15 @@ async def _set_the_stage(stage: Stage, change: Change) -> None:
         await change.prepare(stage)
 
 
-async def _bring_back(cluster: MemoryCluster, steps: Steps, stop: Stop | None) -> None:
+async def _bring_back(cluster: MemoryCluster, steps: Steps, stop: Stop | None, is_back: trio.Event) -> None:
     await steps.stopped.wait()
-    if stop is not None and stop.way in (Way.CRASH, Way.CRASH_FOR_LONG):
-        await trio.sleep(BACK_SOON_S if stop.way is Way.CRASH else BACK_LATE_S)
-        await cluster.start_broker(steps.who)
+    if stop is not None and stop.way not in (Way.EXPIRE, Way.CUT):
+        await trio.sleep(BACK_SOON_S if stop.way in (Way.CRASH, Way.REFUSE) else BACK_LATE_S)
+        if stop.way is Way.REFUSE:
+            cluster.take_connections(steps.who)
+        else:
+            await cluster.start_broker(steps.who)
+    is_back.set()
 
 
 async def _come_to_rest(stage: Stage, change: Change) -> None:

@@ -34,13 +34,16 @@ from strandline.testkit.zookeeper.client import MemoryCoordination
 class Way(enum.Enum):
     """How the controller ends.
 
-    CRASH: its broker is killed, and comes back while its session lives. CRASH_FOR_LONG: it comes back when the others
-    have done without it what can be done. EXPIRE: its session ends, the broker goes on and stands for election again.
-    CUT: the connection to ZooKeeper breaks and is there again at once; the term goes on. A request to a broker has no
-    such way to end."""
+    CRASH: its broker is killed, which others notice by its address, and comes back while its session lives.
+    CRASH_FOR_LONG: it comes back when the others have done without it what can be done. VANISH: the same, and only its
+    session tells. REFUSE: its address refuses for a while, so another one is elected; it lives and has its session.
+    EXPIRE: its session ends, the broker goes on and stands for election again. CUT: the connection to ZooKeeper breaks
+    and is there again at once; the term goes on. A request to a broker has no such way to end."""
 
     CRASH = "its broker is killed"
     CRASH_FOR_LONG = "its broker is killed and stays away"
+    VANISH = "its machine is off"
+    REFUSE = "its address refuses"
     EXPIRE = "its session ends"
     CUT = "its connection breaks"
 
@@ -101,7 +104,8 @@ class Steps:
             self.begin(Step(f"writes {', '.join(request.paths[1:5])}", is_write=True))
         nodes = self._cluster.nodes.values()
         [who] = [node.broker_id for node in nodes if node.coordination and node.coordination.client is client]
-        return not self.ends(len(self.taken) - 1, who, is_after=is_done)
+        is_ended = self.ends(len(self.taken) - 1, who, is_after=is_done)
+        return not is_ended or (self._stop is not None and self._stop.way is Way.REFUSE)
 
     def begin(self, step: Step) -> int:
         """Its number, −1 where nobody counts."""
@@ -121,6 +125,10 @@ class Steps:
         self.stopped.set()
         if stop.way in (Way.CRASH, Way.CRASH_FOR_LONG):
             self._cluster.crash(who)
+        elif stop.way is Way.VANISH:
+            self._cluster.vanish(who)
+        elif stop.way is Way.REFUSE:
+            self._cluster.refuse(who)
         elif stop.way is Way.EXPIRE:
             self._cluster.expire_session(who)
         return True

@@ -16,10 +16,18 @@ ON_BROKERS = "test_regressions_on_brokers.py"
 QUERIES = "../unit/broker/handlers/test_queries.py"
 REMAINDERS = "../unit/broker/network/test_remainders.py"
 REFUSED_LOGS = "test_refused_logs.py"
+STOPPED_CONTROLLERS = "test_stopped_controllers.py"
 STOPS_DURING_START = "test_stops_during_start.py"
 WRONG_FOLDERS = "test_wrong_folders.py"
 LOWERED_MINIMUM = "test_lowered_minimum.py"
 MUTANTS = [
+    Mutant(
+        "a broker does not find out that its replica has moved",
+        "broker/upkeep/departed_replicas.py",
+        "                    self._wake.set()\n                    return\n",
+        "                    return\n",
+        (STOPPED_CONTROLLERS, "test_whoever_comes_next"),
+    ),
     Mutant(
         "a new leadership does not know who is eligible",
         "broker/replication/partition.py",

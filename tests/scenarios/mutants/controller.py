@@ -59,9 +59,16 @@ MUTANTS = [
     ),
     Mutant(
         "the next controller does not go on with deletions",
-        "controller/term/term.py",
+        "controller/term/duties.py",
         "            self.deletion.look,\n            growth.look,\n",
         "            growth.look,\n",
+        (STOPPED_CONTROLLERS, "test_whoever_comes_next"),
+    ),
+    Mutant(
+        "the next controller does not go on with reassignments",
+        "controller/term/duties.py",
+        "            asked_by_tools.look,\n",
+        "",
         (STOPPED_CONTROLLERS, "test_whoever_comes_next"),
     ),
     Mutant(
@@ -73,7 +80,7 @@ MUTANTS = [
     ),
     Mutant(
         "the next controller does not look for elections that were asked for",
-        "controller/term/term.py",
+        "controller/term/duties.py",
         "            AskedElections(tools, elections).look,\n",
         "",
         ("test_preferred_leaders.py", "test_what_a_znode_asks_for"),
