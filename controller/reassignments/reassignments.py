@@ -47,6 +47,9 @@ class Reassignments:
         self.lines = ReassignmentLines(tools.log)
         self._seen: dict[TopicPartition, tuple[PartitionReplicas, int]] = {}
         """What was found to move, with the leader epoch that it had then: the leader knows of it by a later one."""
+        self._held_up: dict[TopicPartition, PartitionReplicas] = {}
+        """What was ready, and could not be written as done: left alone until the next look, since each try costs its
+        brokers a leader epoch."""
         self._will_look = False
         self.on_done: Callable[[], None] = _nobody_cares
         settlement.on_change = self.states_changed
@@ -84,7 +87,8 @@ class Reassignments:
             _, epoch = self._seen.setdefault(tp, (replicas, NO_EPOCH if state is None else state.leader_epoch))
             if state is not None and self._context.has_live_leader(tp):
                 if may_go(replicas, state, minimums.get(tp.topic)):
-                    ready.append(tp)
+                    if self._held_up.get(tp) != replicas:
+                        ready.append(tp)
                 elif state.leader_epoch == epoch:
                     fresh.append(tp)
             if number % PARTITIONS_PER_WAVE == 0:
@@ -106,6 +110,7 @@ class Reassignments:
 
     async def _look_again(self) -> None:
         self._will_look = False
+        self._held_up.clear()
         await self.go_on()
 
     async def _minimums(self, moving: Moving) -> dict[str, int]:
@@ -153,6 +158,7 @@ class Reassignments:
         written = await self.store.write(left)
         context.set_replicas({**written.stands, **written.found})
         done = {tp: left[tp] for tp in written.stands}
+        self._held_up.update((tp, move.before) for tp, move in left.items() if tp not in done)
         # 8, 9 and 11: who stays hears it, who goes deletes its log, everybody has the metadata.
         builder = OrderBuilder(context)
         for tp, move in done.items():
