@@ -149,7 +149,8 @@ class DepartedReplicas:
         partition = self._replicas.partitions.get(tp)
         if partition is not None and partition.leader_epoch > state.leader_epoch:
             return None
-        committed = self._logs.high_watermarks.get(tp, 0) if partition is None else partition.high_watermark
+        end = log.log_end_offset  # of what no checkpoint tells, all may be committed
+        committed = self._logs.high_watermarks.get(tp, end) if partition is None else partition.high_watermark
         if log.log_start_offset == log.log_end_offset:
             committed = 0  # it has nothing
         return Departed(tp, topic.topic_id, state.leader, state.leader_epoch, _epochs(log, committed), committed)
@@ -203,7 +204,8 @@ class DepartedReplicas:
             committed=departed.committed,
             leader=departed.leader,
             leader_has=end_offset,
-            remedy="assign the partition to this broker again, or remove its folder while the broker is stopped",
+            remedy="copy its folder if the records matter: assigned to this broker again, the log is cut to what the "
+            "leader has; else remove the folder while the broker is stopped",
         )
 
 

@@ -103,6 +103,16 @@ async def test_it_stays_where_its_leader_lacks_what_was_committed(departures: De
     assert departures.site.event_names().count(KEPT) == 1
 
 
+async def test_it_stays_where_its_leader_lacks_some_of_it_and_no_checkpoint_says_what_is_committed(
+    not_hosted: Departures,
+) -> None:
+    del not_hosted.site.logs.high_watermarks[T0]
+    not_hosted.leader_has = 4
+    not_hosted.moved()
+    assert await not_hosted.departed.remove_all()
+    assert not_hosted.is_there
+
+
 async def test_it_stays_where_its_leader_lacks_what_an_earlier_epoch_committed(departures: Departures) -> None:
     """Epochs are given out a second time under an old copy of ZooKeeper: the leader's latest one has more than ours."""
     site = departures.site
