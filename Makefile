@@ -20,7 +20,7 @@ RECORDS ?= 100000
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak soak-cluster soak-moves soak-takeovers spark-soak demo up status down bench bench-background bench-failover bench-idle bench-kafka bench-spark bench-spark-sink bench-throttle compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
+.PHONY: help setup check format docs test soak soak-cluster soak-moves soak-takeovers spark-soak demo up status down bench bench-background bench-control bench-failover bench-idle bench-kafka bench-spark bench-spark-sink bench-throttle compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -89,7 +89,10 @@ bench: setup ## measure the write and read path against the ceiling
 bench-background: setup ## latency at 20 MB/s with and without background work, of one broker (BENCH="--brokers 3": of three)
 	$(PYTHON) tests/benchmarks/background.py $(BENCH)
 
-bench-failover: setup ## how long acks stay away after a SIGKILL, without and with 2000 partitions beside (BENCH="--runs 3": fewer)
+bench-control: setup ## 10,000 partitions led anew, 2000 created, brokers stopped and started in turn (BENCH="--case create": a part)
+	$(PYTHON) tests/benchmarks/control_plane.py $(BENCH)
+
+bench-failover: setup ## how long acks stay away after a SIGKILL, without and with 2000 partitions beside (BENCH="--runs 3": fewer; BENCH="--table": other faults beside Kafka)
 	$(PYTHON) tests/benchmarks/failover.py $(BENCH)
 
 bench-idle: setup ## CPU of three brokers with 12, 1000 and 5000 idle partitions (BENCH="--partitions 1000": one case)

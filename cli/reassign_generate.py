@@ -75,7 +75,8 @@ def generate(
         return 0
     show_figures(picture, found)
     if not plan:
-        click.echo("It is as it should be: there is nothing to move.")
+        unwritten = f", and {plan_file} was not written" if plan_file is not None else ""
+        click.echo(f"It is as it should be: there is nothing to move{unwritten}.")
     elif plan_file is not None:
         click.echo(f"Wrote the plan to {plan_file}. To see it or begin: strandline reassign execute {plan_file}")
     else:  # as Kafka's tool: the last line is the plan

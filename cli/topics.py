@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
@@ -28,12 +28,17 @@ from strandline.cli.wording import counted
 if TYPE_CHECKING:
     from strandline import Admin
     from strandline.client.metadata import PartitionView, TopicView
+    from strandline.client.reassignments import OngoingReassignment
     from strandline.protocol.errors import ErrorCode
+    from strandline.protocol.types import TopicPartition
 
 ACTIONS = ("create", "alter", "list", "describe", "delete")
+MOVES_TIMEOUT_MS = 2_000
+"""So long the controller may take to say what is being moved; without one, topics are shown without that."""
 CHANGE_TIMEOUT_MS = 30_000
 """How long a person should wait for an answer, or for the reason why there is none."""
 Partitions: TypeAlias = "list[tuple[int, PartitionView]]"
+Moves: TypeAlias = "Mapping[TopicPartition, OngoingReassignment]"
 
 
 class Wanted(NamedTuple):
@@ -318,30 +323,54 @@ def describe(admin: Admin, wanted: Wanted) -> int:
                 raise
             if not wanted.if_exists:
                 errors.append(Outcome(name, str(error), error_code(code).name))
-    rows = [(topic, partitions_shown(topic, wanted)) for topic in found]
+    moving = moves_of(admin, found)
+    rows = [(topic, partitions_shown(topic, wanted, moving)) for topic in found]
     filtered = wanted.under_replicated or wanted.unavailable
     if filtered:
         rows = [(topic, partitions) for topic, partitions in rows if partitions]
     if wanted.as_json:
-        entries: list[dict[str, Any]] = [topic_fields(topic, partitions) for topic, partitions in rows]
+        entries: list[dict[str, Any]] = [topic_fields(topic, partitions, moving) for topic, partitions in rows]
         entries += [{"topic": each.topic, "error": each.error, "message": each.message} for each in errors]
         show_json("topics.describe", topics=entries)
     else:
         for topic, partitions in rows:
-            show_topic(topic, partitions, headline=not filtered)
+            show_topic(topic, partitions, moving, headline=not filtered)
         for each in errors:
             click.echo(f"strandline: {each.message}", err=True)
     return 1 if errors else 0
 
 
-def partitions_shown(topic: TopicView, wanted: Wanted) -> Partitions:
-    """The partitions that the filters let through, in order."""
+def moves_of(admin: Admin, topics: Iterable[TopicView]) -> Moves:
+    """What of these topics is being moved to other brokers."""
+    from strandline.client.errors import ClientError
+
+    partitions = [as_partition(topic.name, number) for topic in topics for number in topic.partitions]
+    try:
+        found: Moves = admin.list_partition_reassignments(partitions, timeout_ms=MOVES_TIMEOUT_MS)
+    except ClientError:
+        return {}
+    return found
+
+
+def partitions_shown(topic: TopicView, wanted: Wanted, moving: Moves) -> Partitions:
+    """The partitions that the filters let through, in order. As in Kafka, a replica that is only being added is not
+    one that lacks."""
+
+    def lacks(number: int, each: PartitionView) -> bool:
+        move = moving.get(as_partition(topic.name, number))
+        return len(each.in_sync_replicas) < len(each.replicas if move is None else move.original)
+
     return [
         (number, each)
         for number, each in sorted(topic.partitions.items())
-        if (not wanted.under_replicated or len(each.in_sync_replicas) < len(each.replicas))
-        and (not wanted.unavailable or each.leader < 0)
+        if (not wanted.under_replicated or lacks(number, each)) and (not wanted.unavailable or each.leader < 0)
     ]
+
+
+def as_partition(topic: str, number: int) -> TopicPartition:
+    from strandline.protocol.types import TopicPartition
+
+    return TopicPartition(topic, number)
 
 
 def topic_id_text(topic_id: bytes) -> str:
@@ -349,7 +378,7 @@ def topic_id_text(topic_id: bytes) -> str:
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
-def topic_lines(topic: TopicView, partitions: Partitions, *, headline: bool) -> Iterable[str]:
+def topic_lines(topic: TopicView, partitions: Partitions, moving: Moves, *, headline: bool) -> Iterable[str]:
     """Kafka's lines: tabs, `none` for a missing leader, ids joined by commas; and a field of our own, `Refused:`, where
     a live broker does not serve its replica. Its last field, `Configs:`, is left out: brokers do not tell a topic's
     configs, and an empty field would say that there are none."""
@@ -365,16 +394,23 @@ def topic_lines(topic: TopicView, partitions: Partitions, *, headline: bool) -> 
         yield (
             f"\tTopic: {topic.name}\tPartition: {number}\tLeader: {leader}"
             f"\tReplicas: {ids(each.replicas)}\tIsr: {ids(each.in_sync_replicas)}"
+            + moves_text(topic.name, number, moving, "\tAdding Replicas: {}\tRemoving Replicas: {}")
         ) + (f"\tRefused: {refused}" if refused else "")
+
+
+def moves_text(topic: str, number: int, moving: Moves, text: str) -> str:
+    """Nothing, where nothing is moved."""
+    move = moving.get(as_partition(topic, number))
+    return "" if move is None else text.format(ids(move.adding), ids(move.removing))
 
 
 def ids(numbers: Iterable[int]) -> str:
     return ",".join(map(str, numbers))
 
 
-def show_topic(topic: TopicView, partitions: Partitions, *, headline: bool) -> None:
+def show_topic(topic: TopicView, partitions: Partitions, moving: Moves, *, headline: bool) -> None:
     if not sys.stdout.isatty():
-        for line in topic_lines(topic, partitions, headline=headline):
+        for line in topic_lines(topic, partitions, moving, headline=headline):
             click.echo(line)
         return
     from rich.console import Console
@@ -391,14 +427,19 @@ def show_topic(topic: TopicView, partitions: Partitions, *, headline: bool) -> N
         whole = len(each.in_sync_replicas) == len(each.replicas)
         leader = str(each.leader) if each.leader >= 0 else "[bold red]none[/]"
         in_sync = ids(each.in_sync_replicas) if whole else f"[yellow]{ids(each.in_sync_replicas)}[/]"
-        table.add_row(str(number), leader, str(each.leader_epoch), ids(each.replicas), in_sync)
+        replicas = ids(each.replicas) + moves_text(topic.name, number, moving, " (comes: {}; goes: {})")
+        table.add_row(str(number), leader, str(each.leader_epoch), replicas, in_sync)
     console.print(table)
     for number, each in partitions:
         for broker_id, why in each.refused_replicas.items():
             click.echo(f"partition {number}: broker {broker_id} does not serve its replica: {why}")
 
 
-def topic_fields(topic: TopicView, partitions: Partitions) -> dict[str, Any]:
+def topic_fields(topic: TopicView, partitions: Partitions, moving: Moves) -> dict[str, Any]:
+    def moved(number: int, which: str) -> list[int]:
+        move = moving.get(as_partition(topic.name, number))
+        return [] if move is None else list(getattr(move, which))
+
     return {
         "topic": topic.name,
         "topic_id": topic_id_text(topic.topic_id),
@@ -409,6 +450,8 @@ def topic_fields(topic: TopicView, partitions: Partitions) -> dict[str, Any]:
                 "leader_epoch": each.leader_epoch,
                 "replicas": list(each.replicas),
                 "isr": list(each.in_sync_replicas),
+                "adding_replicas": moved(number, "adding"),
+                "removing_replicas": moved(number, "removing"),
                 "refused_replicas": [
                     {"broker": broker_id, "why": why} for broker_id, why in each.refused_replicas.items()
                 ],

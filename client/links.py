@@ -18,6 +18,9 @@ from strandline.client.settings import ClientSettings
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
 
+QUICK_FAILURES = 4
+"""So often in a row a broker is out of reach for about a second and a half; the longer it lasts, the less is asked."""
+
 
 class Link:
     """The way to one broker. `connection` is None while there is none."""
@@ -63,8 +66,18 @@ class Link:
                 continue
             links.metadata.request_update()
             links.on_change()
-            await trio.sleep(backoff_ms(links.settings, max(1, failures), links.environment) / 1000)
+            await self._back_off(max(1, failures))
             links.on_change()
+
+    async def _back_off(self, failures: int) -> None:
+        """Before this broker is tried again. Another one may come to lead what it led any moment: who leads is asked as
+        often as at first, until the broker has been away for a second or two."""
+        links = self._links
+        until = trio.current_time() + backoff_ms(links.settings, failures, links.environment) / 1000
+        while failures <= QUICK_FAILURES and trio.current_time() < until:
+            await trio.sleep_until(min(until, trio.current_time() + links.settings.retry_backoff_ms / 1000))
+            links.metadata.request_update()
+        await trio.sleep_until(until)
 
     async def _serve(self) -> None:
         """One connection from its beginning to its end."""

@@ -22,8 +22,7 @@ from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
 
 NEW_LOGS_INTERVAL_S = 0.5
-"""Between a new log and the checkpoint that names it: mostly others follow, and what is synced meanwhile holds them up
-(a file system's journal is one for all)."""
+"""Between two checkpoints that name new logs, while many are made: one of 10,000 logs takes some 10 ms."""
 
 
 class CheckpointSchedule:
@@ -79,14 +78,14 @@ class CheckpointSchedule:
     async def _run_high_watermarks(self, path: str) -> None:
         interval_s = self._replicas.config.replica_high_watermark_checkpoint_interval_ms / 1000
         pause_s = min(NEW_LOGS_INTERVAL_S, interval_s)
-        deleted, changed = self._deleted, self._changed
+        changed = self._changed
         while True:
             with trio.move_on_after(interval_s - pause_s):
                 await changed.wait()
-            with trio.move_on_after(pause_s):
-                await deleted.wait()
             deleted, changed = self._deleted, self._changed
             await self._write_high_watermarks(path)
+            with trio.move_on_after(pause_s):
+                await deleted.wait()
 
     async def _write_high_watermarks(self, path: str) -> None:
         # With the logs that they are of: where one is deleted and created anew before its turn comes in the thread,

@@ -100,6 +100,7 @@ class RoleChanges:
         self._followers = followers
         self._state_change_log = state_change_log
         self._limited = RateLimited(state_change_log, interval_s=PUT_OFF_INTERVAL_S)
+        self._has_made_logs = False
 
     # --- LeaderAndIsr ------------------------------------------------------------------------------------------
 
@@ -141,6 +142,9 @@ class RoleChanges:
                 if request.controller_epoch < self._replicas.controller_epoch:  # a newer controller spoke meanwhile
                     outcome = ErrorCode.STALE_CONTROLLER_EPOCH
                     break
+        if self._has_made_logs:  # not before: what a file system syncs meanwhile holds up all that are still to be made
+            self._has_made_logs = False
+            self._checkpoints.note_creation()
         # 3, also for what was applied before a newer controller spoke: the same epochs will not be applied again
         self._followers.update(touched)
         if not is_detailed:
@@ -275,7 +279,7 @@ class RoleChanges:
             if config.is_tiered and topic_partition not in self._logs.refused:
                 raise TieredLog(str(topic_partition))
             log = self._logs.create(topic_partition, topic_id, config)
-            self._checkpoints.note_creation()
+            self._has_made_logs = True
         elif state.leader_epoch < log.last_epoch:
             raise self._began_anew(log, state)
         elif log.topic_id is None and topic_id != NO_TOPIC_ID:

@@ -11,6 +11,8 @@ a second later at most.
 
 from __future__ import annotations
 
+from functools import partial
+
 from strandline.broker.replication.leadership import FollowerProgress
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replication_quota import ReplicationQuota
@@ -24,8 +26,12 @@ def quota_by(config: CurrentConfig, rate: object) -> ReplicationQuota:
     quota = ReplicationQuota(
         getattr(now, name), now.replication_quota_window_size_seconds, now.replication_quota_window_num
     )
-    config.watch(lambda: quota.set_rate(getattr(config.value, name)), rate)
+    config.watch(partial(_take_over, quota, config, name), rate)
     return quota
+
+
+def _take_over(quota: ReplicationQuota, config: CurrentConfig, name: str) -> None:
+    quota.set_rate(getattr(config.value, name))
 
 
 def is_throttled_here(partition: Partition) -> bool:

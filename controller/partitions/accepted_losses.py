@@ -72,6 +72,8 @@ class AcceptedLosses:
         context.accepted_losses.update((tp, None) for tp in wanted if _needs_election(context, tp))
         await self._settlement.settle_and_announce(wanted)
         anew = {tp: None for tp in wanted if _needs_election(context, tp) and not context.able_replicas(tp)}
+        for tp in [tp for tp in anew if any(replica in context.suspects for replica in context.replicas(tp))]:
+            del anew[tp]  # it may live, and have everything: as long as its session does, it is waited for
         await self._let_begin_anew(list(anew))
         return anew
 

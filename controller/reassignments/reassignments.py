@@ -47,9 +47,9 @@ class Reassignments:
         self.lines = ReassignmentLines(tools.log)
         self._seen: dict[TopicPartition, tuple[PartitionReplicas, int]] = {}
         """What was found to move, with the leader epoch that it had then: the leader knows of it by a later one."""
-        self._held_up: dict[TopicPartition, PartitionReplicas] = {}
-        """What was ready, and could not be written as done: left alone until the next look, since each try costs its
-        brokers a leader epoch."""
+        self._stuck: dict[TopicPartition, None] = {}
+        """Those that have arrived, which cannot be written down: their topic's znode is gone, or nobody understands it.
+        They are tried again after a while, since each attempt costs leader epochs."""
         self._will_look = False
         self.on_done: Callable[[], None] = _nobody_cares
         settlement.on_change = self.states_changed
@@ -87,7 +87,7 @@ class Reassignments:
             _, epoch = self._seen.setdefault(tp, (replicas, NO_EPOCH if state is None else state.leader_epoch))
             if state is not None and self._context.has_live_leader(tp):
                 if may_go(replicas, state, minimums.get(tp.topic)):
-                    if self._held_up.get(tp) != replicas:
+                    if tp not in self._stuck:
                         ready.append(tp)
                 elif state.leader_epoch == epoch:
                     fresh.append(tp)
@@ -110,7 +110,7 @@ class Reassignments:
 
     async def _look_again(self) -> None:
         self._will_look = False
-        self._held_up.clear()
+        self._stuck.clear()
         await self.go_on()
 
     async def _minimums(self, moving: Moving) -> dict[str, int]:
@@ -157,8 +157,8 @@ class Reassignments:
         # 10, then 6
         written = await self.store.write(left)
         context.set_replicas({**written.stands, **written.found})
+        self._stuck.update(dict.fromkeys(tp for tp in left if tp not in written.stands and tp not in written.found))
         done = {tp: left[tp] for tp in written.stands}
-        self._held_up.update((tp, move.before) for tp, move in left.items() if tp not in done)
         # 8, 9 and 11: who stays hears it, who goes deletes its log, everybody has the metadata.
         builder = OrderBuilder(context)
         for tp, move in done.items():

@@ -2,6 +2,7 @@
 
     python tests/benchmarks/failover.py [--runs 20] [--partitions 12] [--beside 0 2000] [--session-ms 6000]
                                         [--refused-ms 300] [--output json] [--keep DIR]
+    python tests/benchmarks/failover.py --table …       `failure_table`: other faults, ours beside Kafka's
 
 Three brokers, a topic with acks=all and min.insync.replicas=2, one record to each of its partitions every 20 ms, and
 another topic with many partitions beside, which all have to be led by somebody else, too; a cluster for each number of
@@ -31,9 +32,12 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import trio
 from rich.console import Console
 
+from benchmarks import failure_table
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client import TrioAdmin, TrioProducer
 from strandline.client.delivery import Delivery
@@ -200,6 +204,9 @@ def summary(runs: list[Run]) -> list[str]:
 
 
 def main() -> None:
+    if "--table" in sys.argv[1:]:
+        failure_table.main([each for each in sys.argv[1:] if each != "--table"])
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--partitions", type=int, default=12, help="of the topic that is produced to")

@@ -1,4 +1,4 @@
-"""The two systems of `against_kafka.py`: three brokers and a ZooKeeper each, as plain processes on loopback.
+"""The two systems of `against_kafka.py` and `failure_table.py`: three brokers and a ZooKeeper each, on loopback.
 
 Both are asked over Kafka's protocol only, and both get what their makers give a broker in production: Kafka the JVM
 flags of its own start script and 1 GB of heap, ours its defaults. What an answer waits for is the same for both:
@@ -17,6 +17,7 @@ from typing import Any, Self
 from compat.real_cluster import RealCluster
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.protocol.api import ApiKey
+from strandline.protocol.errors import ErrorCode
 from support.kafka_socket import KafkaSocket
 
 BROKERS = 3
@@ -55,26 +56,26 @@ class System:
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
-        self._cluster = CLUSTERS[name](
+        self.cluster = CLUSTERS[name](
             folder, brokers=BROKERS, base_port=None, properties=PROPERTIES, session_timeout_ms=SESSION_TIMEOUT_MS
         )
 
     def __enter__(self) -> Self:
-        self._cluster.start()
+        self.cluster.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._cluster.stop()
+        self.cluster.stop()
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        return [(address.host, address.port) for address in map(self._cluster.address, self._cluster.broker_ids)]
+        return [(address.host, address.port) for address in map(self.cluster.address, self.cluster.broker_ids)]
 
     @property
     def bootstrap(self) -> str:
-        return self._cluster.bootstrap_servers
+        return self.cluster.bootstrap_servers
 
     def cpu_seconds(self) -> float:
         """Of all brokers since their start, with all their threads, also those that ended."""
@@ -88,23 +89,44 @@ class System:
     def create_topic(self, topic: str, partitions: int) -> None:
         """Returns when all brokers tell that all replicas of each partition are in sync."""
         wanted = {"name": topic, "num_partitions": partitions, "replication_factor": BROKERS}
-        with self._controller() as connection:
-            answer = connection.ask(ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, topics=[wanted])
-        code = answer.topics[0].error_code
+        deadline, code = time.monotonic() + START_TIMEOUT_S, None
+        while code is None or (code == ErrorCode.NOT_CONTROLLER and time.monotonic() < deadline):
+            with self._controller() as connection:  # after a fault it may be another one by now
+                answer = connection.ask(ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, topics=[wanted])
+            code = answer.topics[0].error_code
         if code:
             raise RuntimeError(f"{self.name}: {topic} was not created: {code!r}")
-        deadline = time.monotonic() + START_TIMEOUT_S
         while not all(_is_whole(self._metadata(each, topic), partitions) for each in self.addresses):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{self.name}: {topic} does not get whole")
             time.sleep(0.02)
+
+    def wait_complete(self) -> None:
+        """Until every broker takes connections and knows of all the others, and of a controller."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not all(map(self._knows_all, self.addresses)):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self.name}: not all brokers are back")
+            time.sleep(0.1)
+
+    def _knows_all(self, address: tuple[str, int]) -> bool:
+        try:
+            answer = self._metadata(address, None)
+        except OSError:
+            return False
+        return len(answer.brokers) == BROKERS and answer.controller_id >= 0
+
+    def layout(self, topic: str) -> tuple[int, dict[int, int]]:
+        """(the controller, who leads each partition of the topic), as a broker tells it."""
+        answer = self._metadata(self.addresses[0], topic)
+        return answer.controller_id, {part.partition_index: part.leader_id for part in answer.topics[0].partitions}
 
     def delete_topic(self, topic: str) -> None:
         with self._controller() as connection:
             connection.ask(ApiKey.DELETE_TOPICS, _DELETE_TOPICS_VERSION, topic_names=[topic])
 
     def _pids(self) -> list[int]:
-        return [daemon.id.pid for daemon in self._cluster.brokers.values() if daemon.id is not None]
+        return [daemon.id.pid for daemon in self.cluster.brokers.values() if daemon.id is not None]
 
     def _controller(self) -> KafkaSocket:
         deadline = time.monotonic() + START_TIMEOUT_S

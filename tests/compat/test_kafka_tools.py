@@ -128,6 +128,12 @@ DIFFERENCES = (
         "no replica of lonely:0 lives",
         OWN_WORDS,
     ),
+    Difference(
+        "elections",
+        r"(Replicas: (\d,\d,\d) Isr: )\d,\d,\d",
+        r"\1\2",
+        "who joins the in-sync set takes its place in the order of the assignment, and not the last one",
+    ),
     *(
         Difference(
             "elections",

@@ -3,13 +3,13 @@ killed. No acknowledged record is lost, altered or doubled, order is kept, and n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 import pytest
 import trio
 
-from integration.test_faults import off_loop, until
+from integration.real_time import off_loop, until
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client import TrioAdmin
 from strandline.client.connection import Connection
@@ -53,9 +53,9 @@ async def reassign(cluster: EmbeddedCluster, targets: Mapping[int, Sequence[int]
         await trio.sleep(0.2)
 
 
-async def is_at(cluster: EmbeddedCluster, targets: Sequence[Sequence[int]]) -> bool:
+def is_at(cluster: EmbeddedCluster, targets: Sequence[Sequence[int]]) -> bool:
     """Each partition is led, whole, and has exactly these replicas, preferred first."""
-    view = await off_loop(cluster.metadata, [TOPIC])
+    view = cluster.metadata([TOPIC])
     if view is None or not view.topics or len(view.topics[0].partitions) < len(targets):
         return False
     return all(
@@ -76,12 +76,12 @@ def folders(cluster: EmbeddedCluster) -> dict[int, list[int]]:
     return found
 
 
-async def are_gone(cluster: EmbeddedCluster, targets: Sequence[Sequence[int]]) -> bool:
+def are_gone(cluster: EmbeddedCluster, targets: Sequence[Sequence[int]]) -> bool:
     return folders(cluster) == {partition: sorted(target) for partition, target in enumerate(targets)}
 
 
 async def moved_under_load(
-    cluster: EmbeddedCluster, blow: Callable[[VerifyingLoad], object], targets: Sequence[Sequence[int]]
+    cluster: EmbeddedCluster, blow: Callable[[VerifyingLoad], Awaitable[None]], targets: Sequence[Sequence[int]]
 ) -> VerifyingLoad:
     async with TrioAdmin(cluster.bootstrap_servers) as admin:
         await admin.create_topic(TOPIC, assignments=dict(enumerate(OLD)), configs={"min.insync.replicas": "2"})

@@ -51,6 +51,26 @@ async def test_one_replica_and_three_again_with_a_minimum_of_two_refuse_nobody(a
         assert moving.ledger.unknown == []
 
 
+async def test_producers_go_on_while_the_first_replica_of_a_minimum_of_two_is_copied(
+    autojump_clock: MockClock,
+) -> None:
+    async with moves([2], brokers=4) as moving:
+        cluster = moving.cluster
+        for broker_id in (3, 4):
+            cluster.cut_both(2, broker_id)
+        async with moving.under_load():
+            await moving.ask({0: [2, 3, 4]})
+            await trio.sleep(1)
+            before = len(moving.ledger.acked[T0])
+            await trio.sleep(3)
+            assert len(moving.ledger.acked[T0]) > before + 20
+            for broker_id in (3, 4):
+                cluster.heal(2, broker_id)
+            await trio.sleep(3)
+        assert moving.ledger.unknown == []
+        await moving.check({0: [2, 3, 4]})
+
+
 @pytest.mark.parametrize("moment_ms", [0, 5, 10, 15, 20, 30, 50, 100, 200, 300, 400, 1000])
 async def test_it_is_cancelled_at_any_moment(moment_ms: int, autojump_clock: MockClock) -> None:
     async with moves(OLD) as moving:
@@ -157,25 +177,32 @@ async def test_the_disk_of_an_old_replica_that_refuses_holds_nothing_up(autojump
         await moving.check({0: [4, 5]})
 
 
-# --- what stands in ZooKeeper is not as it was -------------------------------------------------------------------
-
-
-async def test_a_topic_that_cannot_be_read_costs_its_leaders_no_epochs(autojump_clock: MockClock) -> None:
+async def test_an_old_copy_of_zookeeper_deletes_nothing(autojump_clock: MockClock) -> None:
+    """By which the replicas are those that have given their logs up meanwhile."""
     async with moves([2, 3], brokers=5) as moving:
-        cluster, path = moving.cluster, TopicZnode.path(TOPIC)
-        await moving.ledger.produce(moving.producer, T0, numbered("m", 10))
-        cluster.cut_both(5, 2)
+        cluster = moving.cluster
+        await moving.ledger.produce(moving.producer, T0, numbered("m", 20))
+
+        async def stop_all() -> None:
+            for broker_id in cluster.nodes:
+                await cluster.stop(broker_id)
+
+        await stop_all()
+        old_copy = cluster.zookeeper.tree.snapshot()
+        for broker_id in cluster.nodes:
+            await cluster.start_broker(broker_id)
         await moving.ask({0: [4, 5]})
-        await cluster.until(lambda: cluster.isr(T0) == [2, 3, 4], "one of the target is in sync")
-        written = cluster.zookeeper.tree.get(path).data
-        cluster.zookeeper.tree.apply_one(SetData(path, b"garbage", -1), 0)
-        cluster.heal(5, 2)
-        await cluster.until(lambda: 5 in cluster.isr(T0), "the whole target is in sync")
-        epoch = cluster.state(T0).leader_epoch
-        await trio.sleep(10)
-        assert cluster.state(T0).leader_epoch <= epoch + 2
-        cluster.zookeeper.tree.apply_one(SetData(path, written, -1), 0)
         await moving.check({0: [4, 5]})
+        await stop_all()
+        cluster.zookeeper.tree = old_copy
+        for broker_id in cluster.nodes:
+            await cluster.start_broker(broker_id)
+        await trio.sleep(120)
+        assert moving.znode().partitions == {0: [2, 3]}
+        for broker_id in (4, 5):
+            disk = cluster.nodes[broker_id].disk
+            assert disk.read(f"{LOG_DIR}/{TOPIC}-0/{0:020d}.log"), "it may be the last copy"
+            assert not cluster.hosts(broker_id, T0)
 
 
 async def test_an_old_copy_of_zookeeper_removes_no_log_once_its_epochs_have_caught_up(

@@ -74,7 +74,11 @@ def _on_brokers(cluster: MemoryCluster, layout: Layout) -> Iterator[str]:
         folders = {entry.name for entry in node.disk.scandir(LOG_DIR) if entry.is_dir}
         if folders != mine:
             yield f"broker {broker_id} has the folders {sorted(folders)} instead of {sorted(mine)}"
-        cache = cluster.broker(broker_id).data.metadata
+        data = getattr(node.broker, "data", None)
+        if not node.is_up or data is None:  # others may be done long before it has started
+            yield f"broker {broker_id} does not serve"
+            continue
+        cache = data.metadata
         if set(cache.topics) != set(layout) or cache.unfinished_deletions or set(cache.brokers) != set(cluster.nodes):
             yield f"broker {broker_id} knows topics {sorted(cache.topics)} and brokers {sorted(cache.brokers)}"
             continue

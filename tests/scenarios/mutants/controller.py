@@ -7,6 +7,7 @@ from scenarios.mutants.mutant import Mutant
 ACCEPTED_LOSSES = "test_accepted_losses.py"
 CONTROLLER_LOSSES = "../unit/controller/term/test_losses.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
+FAST_FAIL_OVER = "test_fast_fail_over.py"
 FULL_DISKS = "test_full_disks.py"
 LATER_EPOCHS = "test_later_epochs.py"
 LIVES_IN_BETWEEN = "test_lives_in_between.py"
@@ -19,7 +20,43 @@ REFUSED_LOGS = "test_refused_logs.py"
 MENDED_STATES = "test_mended_states.py"
 STOPPED_CONTROLLERS = "test_stopped_controllers.py"
 STRAY_LOGS = "test_stray_logs.py"
+SUSPICION = "../unit/controller/term/test_suspicion.py"
 MUTANTS = [
+    Mutant(
+        "who is only suspected is given up like who is dead",
+        "controller/planning/planner.py",
+        "    if any(member in context.suspects for member in missed):\n",
+        "    if False:\n",
+        (FAST_FAIL_OVER, "test_the_last_of_an_isr"),
+    ),
+    Mutant(
+        "a suspicion outlasts the life that it is of",
+        "controller/liveness/suspects.py",
+        " if registered.get(broker_id) == gone}\n",
+        " if broker_id in registered}\n",
+        (SUSPICION, "test_a_suspect_that_registers_anew"),
+    ),
+    Mutant(
+        "nobody else is asked before a broker is missed",
+        "controller/liveness/witnesses.py",
+        "    return bool(answers) or not others\n",
+        "    return True\n",
+        (FAST_FAIL_OVER, "test_where_all_others_refuse"),
+    ),
+    Mutant(
+        "a controller is succeeded whose registration is another life's",
+        "controller/term/controller_election.py",
+        "(its.czxid, its.ephemeral_owner) != (found_gone.epoch, stat.ephemeral_owner)",
+        "its.ephemeral_owner != stat.ephemeral_owner",
+        (SUSPICION, "test_a_process_that_is_gone_is_replaced_only"),
+    ),
+    Mutant(
+        "whoever is reached again counts as dead until it is started",
+        "controller/liveness/suspects.py",
+        "        self._gone.pop(broker.broker_id, None)\n",
+        "",
+        (FAST_FAIL_OVER, "test_who_refuses_connections_for_a_second"),
+    ),
     Mutant(
         "the next controller does not go on with deletions",
         "controller/term/term.py",

@@ -80,9 +80,11 @@ def test_topics_come_from_kafkas_file_and_the_factor_may_change(moving: Any, tmp
     assert row["topic"] == "u" and set(row["replicas"]) == {1, 2, 3}
 
 
-def test_what_is_even_stays_and_fewest_moves_only_empties(moving: Any) -> None:
-    ran = moving("reassign", "generate", "--topic", "t", "--brokers", "1,2")
-    assert ran.code == 0 and "there is nothing to move" in ran.out
+def test_what_is_even_stays_and_fewest_moves_only_empties(moving: Any, plan: Path) -> None:
+    before = plan.read_text()
+    ran = moving("reassign", "generate", "--topic", "t", "--brokers", "1,2", "--plan-file", str(plan))
+    assert ran.code == 0 and f"there is nothing to move, and {plan} was not written." in ran.out
+    assert plan.read_text() == before
     assert "there is nothing to move" in moving("reassign", "generate", "--all", "--fewest-moves").out
 
 
@@ -328,3 +330,27 @@ def test_cancel_tells_what_failed(moving: Any, plan: Path) -> None:
     shown = json.loads(moving("reassign", "cancel", "--all", "--output", "json").out)
     assert [bool(each["message"]) for each in shown["partitions"]] == [True, False]
     assert moving("reassign", "cancel").code == 2
+
+
+# --- topics describe -------------------------------------------------------------------------------------------------
+
+
+def test_topics_tell_what_is_being_moved_and_count_it_as_nothing_that_lacks(moving: Any, plan: Path) -> None:
+    moving.cluster.moves.looks = None
+    moving("reassign", "execute", str(plan))
+    shown = moving("topics", "describe", "t").out.splitlines()
+    assert shown[1].endswith("Replicas: 3,2,1\tIsr: 1,2\tAdding Replicas: 3\tRemoving Replicas: 1")
+    assert shown[2].endswith("Isr: 2,1")
+    assert moving("topics", "describe", "--under-replicated-partitions").out == ""
+    [topic] = json.loads(moving("topics", "describe", "t", "--output", "json").out)["topics"]
+    assert [each["adding_replicas"] for each in topic["partitions"]] == [[3], []]
+    assert [each["removing_replicas"] for each in topic["partitions"]] == [[1], []]
+
+
+def test_topics_are_shown_where_no_controller_says_what_is_being_moved(moving: Any) -> None:
+    def fail() -> None:
+        raise NoBrokerReachable("no controller")
+
+    moving.cluster.moves.on_look = [fail]
+    ran = moving("topics", "describe", "u")
+    assert ran.code == 0 and "Replicas: 1,2\tIsr: 1,2\n" in ran.out

@@ -136,6 +136,26 @@ async def test_a_leader_that_dies_is_followed_to_the_new_one(autojump_clock: obj
     assert values(cluster) == [b"before", b"after"]
 
 
+@pytest.mark.parametrize("after_s", [0.35, 0.45, 0.55, 0.75, 0.95])
+async def test_a_new_leader_is_found_as_soon_as_there_is_one_however_often_the_old_one_was_tried(
+    autojump_clock: object, after_s: float
+) -> None:
+    """The cluster goes on naming the dead leader until it has elected another one."""
+    cluster = FakeCluster(2)
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with producer(cluster, linger_ms=0) as client:
+            await (await client.send("t", b"before"))
+            cluster.brokers[0].kill()
+            late = await client.send("t", b"after")
+            await trio.sleep(after_s)
+            cluster.move(T0, 1)
+            with trio.fail_after(0.2):
+                await late
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_leader_that_stands_still_is_left_once_another_one_leads(autojump_clock: object) -> None:
     """SIGSTOP: the connection stands, no answer comes."""
     cluster = FakeCluster(2)

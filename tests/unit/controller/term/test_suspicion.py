@@ -13,7 +13,17 @@ from strandline.controller.controller_context import LiveBroker
 from strandline.controller.term.controller_election import try_to_be_elected
 from strandline.protocol import znodes
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import ControlledShutdownRequest
+from strandline.protocol.messages import (
+    UNCLEAN,
+    ControlledShutdownRequest,
+    ElectLeadersRequest,
+    ElectLeadersTopic,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    Message,
+    PartitionError,
+    Request,
+)
 from strandline.protocol.types import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -189,6 +199,34 @@ async def test_an_accepted_loss_waits_for_a_suspect_too(autojump_clock: MockCloc
     assert (await cluster.state("t")).leader == 2
     await trio.sleep(12)
     assert (await cluster.state("t")).leader == 3
+
+
+async def test_no_log_begins_anew_while_a_whole_one_is_only_suspected(autojump_clock: MockClock, cluster: Any) -> None:
+    """Though an operator accepts the loss, and all who live refuse their logs."""
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3]])
+
+    def refuse_role(request: Request) -> Message | None:
+        if not isinstance(request, LeaderAndIsrRequest):
+            return None
+        refused = PartitionError("t", 0, ErrorCode.KAFKA_STORAGE_ERROR, "its log is damaged")
+        return LeaderAndIsrResponse(0, [refused] if request.topic_states else [])
+
+    cluster.brokers[3].script = refuse_role
+    await cluster.leader_writes_isr("t", 0, [2])
+    note = znodes.LogDirEventNotificationZnode(3)
+    await cluster.admin.create(note.SEQUENCE_PATH, note.encode(), sequence=True)
+    await cluster.come_to_rest()
+    assert (3, TP) in controller.term.context.offline_replicas
+    refuse(cluster, 2)
+    await trio.sleep(SOON_S)
+    cluster.brokers[3].requests.clear()
+    asked = [ElectLeadersTopic("t", [0])]
+    await controller.ask(ElectLeadersRequest(UNCLEAN, asked, timeout_ms=1000))
+    state = await cluster.state("t")
+    assert (state.leader, state.isr, state.leader_epoch) == (2, [2], 0)
+    assert not cluster.brokers[3].told(LeaderAndIsrRequest)
 
 
 async def test_where_all_others_refuse_at_once_nobody_is_missed(autojump_clock: MockClock, cluster: Any) -> None:

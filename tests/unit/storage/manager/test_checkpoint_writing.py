@@ -218,3 +218,21 @@ def test_a_cut_while_its_checkpoint_is_written_is_what_stands_there_in_the_end(s
     site.disk.on_operation = cut
     manager.checkpoints.write_recovery_points()
     assert f"t 0 {log.log_end_offset}\n".encode() in site.disk.read(RECOVERY_POINTS) and log.log_end_offset <= 10
+
+
+def test_logs_that_are_made_while_it_is_written_have_nobody_write_it_again(site: StorageSite) -> None:
+    """Nor is it written for each of them: no file has their names."""
+    manager = serving(site)
+    made = iter(range(2, 100))
+
+    def make_one(operation: str, path: str) -> None:
+        if operation == "rename" and path.startswith(HIGH_WATERMARKS):
+            written.append(path)
+            if len(written) < 20:
+                manager.create(TopicPartition("t", next(made)), TOPIC_ID)
+
+    written: list[str] = []
+    site.disk.on_operation = make_one
+    manager.checkpoints.write_high_watermarks({TP: 51, OTHER: 7})
+    site.disk.on_operation = None
+    assert len(written) == 1
