@@ -8,8 +8,11 @@ Metadata alone delete nothing: they may come from an old copy of ZooKeeper, by w
 nothing any more. So
 
 1 a log with a later epoch than the metadata is left alone, and one that was given a role with a later epoch
-2 the leader is asked, at the very epoch of the metadata, where its log ends at the epoch of this one. It has to have
-  all that this replica knows to be committed; the leader of another epoch refuses to answer
+2 the leader is asked, at the very epoch of the metadata, where the epochs of this log end in its own. It has to have
+  all that this replica knows to be committed, epoch by epoch; the leader of another epoch refuses to answer. By the
+  latest epoch alone a leader that began with nothing would have it, too: under an old copy of ZooKeeper the epochs are
+  given out a second time, with other records. Where compaction took records, epochs may begin elsewhere in the
+  leader's log, so of a log that was compacted here only the latest one is asked for
 3 after that answer it is looked again: a role may have come meanwhile
 4 then the replica goes as if the controller had ordered it (`RoleChanges`)
 
@@ -42,6 +45,8 @@ from strandline.protocol.messages import (
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.logging import RateLimited
 from strandline.runtime.network import Network
+from strandline.storage.log.leader_epochs import EpochEnd
+from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
 
 GRACE_S = 1.0
@@ -49,27 +54,30 @@ GRACE_S = 1.0
 RETRY_S = 5.0
 REPEAT_LINE_S = 3600.0
 SILENCE_LINE_S = 60.0
-MAX_ASKED = 1000
+MAX_ASKED = 200
 """Partitions in one question."""
+MAX_EPOCHS = 20
+"""Of each of them."""
 REMOVALS_PER_STEP = 5
 """As for the controller's orders: removing a log renames its folder."""
 
 
 class Departed(NamedTuple):
     """A log that is here and should not be, as the metadata have its partition. `committed`: the offset below which
-    this replica knows everything to be committed; `log_epoch`: the last one in its log."""
+    this replica knows everything to be committed; `epochs`: where the epochs of that end, the latest ones."""
 
     topic_partition: TopicPartition
     topic_id: TopicId
     leader: int
     leader_epoch: int
-    log_epoch: int
+    epochs: tuple[EpochEnd, ...]
     committed: int
 
 
-Answers = Mapping[TopicPartition, OffsetForLeaderPartitionResponse]
+Answers = Mapping[TopicPartition, Sequence[OffsetForLeaderPartitionResponse]]
 AskLeader = Callable[[int, Sequence[Departed]], Awaitable[Answers]]
-"""(who leads, what is asked about) → what it has of them; nothing of what it does not answer. `Questions` has one."""
+"""(who leads, what is asked about) → what it has of their epochs, in that order; nothing of what it does not answer.
+`Questions` has one."""
 
 
 class DepartedReplicas:
@@ -141,10 +149,11 @@ class DepartedReplicas:
         partition = self._replicas.partitions.get(tp)
         if partition is not None and partition.leader_epoch > state.leader_epoch:
             return None
-        committed = self._logs.high_watermarks.get(tp, 0) if partition is None else partition.high_watermark
+        end = log.log_end_offset  # of what no checkpoint tells, all may be committed
+        committed = self._logs.high_watermarks.get(tp, end) if partition is None else partition.high_watermark
         if log.log_start_offset == log.log_end_offset:
             committed = 0  # it has nothing
-        return Departed(tp, topic.topic_id, state.leader, state.leader_epoch, log.last_epoch, committed)
+        return Departed(tp, topic.topic_id, state.leader, state.leader_epoch, _epochs(log, committed), committed)
 
     async def _remove(self, departed: Sequence[Departed], answers: Answers) -> bool:
         """Whether all of them are gone, or are to stay."""
@@ -152,16 +161,17 @@ class DepartedReplicas:
         removed: list[Departed] = []
         for each in departed:
             tp = each.topic_partition
-            answer = answers.get(tp)
+            ends = answers.get(tp, ())
             # 3
             if self._departed(tp) != each:
                 is_done = is_done and self._departed(tp) is None
                 continue
-            if answer is None or answer.error_code != ErrorCode.NONE:
+            if len(ends) != len(each.epochs) or any(answer.error_code != ErrorCode.NONE for answer in ends):
                 is_done = False
                 continue
-            if answer.end_offset < each.committed:
-                self._keep(each, answer.end_offset)
+            lacking = [has for has, epoch in zip(ends, each.epochs, strict=True) if has.end_offset < epoch.end_offset]
+            if lacking:
+                self._keep(each, lacking[0].end_offset)
                 continue
             # 4
             is_done = self._remove_one(each) and is_done
@@ -194,8 +204,23 @@ class DepartedReplicas:
             committed=departed.committed,
             leader=departed.leader,
             leader_has=end_offset,
-            remedy="assign the partition to this broker again, or remove its folder while the broker is stopped",
+            remedy="copy its folder if the records matter: assigned to this broker again, the log is cut to what the "
+            "leader has; else remove the folder while the broker is stopped",
         )
+
+
+def _epochs(log: Log, committed: int) -> tuple[EpochEnd, ...]:
+    """What a leader has to have: where each epoch ends, as far as that is committed. At least one, which may end where
+    the log begins."""
+    starts = log.epochs.entries
+    ends = [*(entry.start_offset for entry in starts[1:]), log.log_end_offset][: len(starts)]
+    found = [
+        EpochEnd(entry.epoch, min(end, committed))
+        for entry, end in zip(starts, ends, strict=True)
+        if entry.start_offset < committed
+    ]
+    most = 1 if log.segments.compacted_below else MAX_EPOCHS
+    return tuple(found[-most:]) or (EpochEnd(max(log.last_epoch, 0), committed),)
 
 
 class Questions:
@@ -211,8 +236,9 @@ class Questions:
         topics: dict[str, OffsetForLeaderTopic] = {}
         for each in departed:
             topic, partition = each.topic_partition
-            asked = OffsetForLeaderPartition(partition, max(each.log_epoch, 0), each.leader_epoch)
-            topics.setdefault(topic, OffsetForLeaderTopic(topic, [])).partitions.append(asked)
+            topics.setdefault(topic, OffsetForLeaderTopic(topic, [])).partitions.extend(
+                OffsetForLeaderPartition(partition, epoch, each.leader_epoch) for epoch, _ in each.epochs
+            )
         config = self._replicas.config
         try:
             connection = await Connection.open(
@@ -230,6 +256,8 @@ class Questions:
         except (ClientError, RemoteProtocolError) as error:
             self._limited.info(str(leader), "a leader does not say what it has", leader=leader, error=str(error))
             return {}
-        return {
-            TopicPartition(topic.topic, each.partition): each for topic in response.topics for each in topic.partitions
-        }
+        answers: dict[TopicPartition, list[OffsetForLeaderPartitionResponse]] = {}
+        for topic_answer in response.topics:
+            for answer in topic_answer.partitions:
+                answers.setdefault(TopicPartition(topic_answer.topic, answer.partition), []).append(answer)
+        return answers

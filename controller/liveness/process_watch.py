@@ -16,7 +16,7 @@ import structlog
 import trio
 
 from strandline.controller.controller_context import LiveBroker
-from strandline.controller.liveness.refusals import FalseAlarms, RefusalCount
+from strandline.controller.liveness.refusals import MIN_PACE_S, FalseAlarms, RefusalCount
 from strandline.controller.orders.channel import (
     BrokerChannel,
     BrokerRefusesConnections,
@@ -119,7 +119,7 @@ class ProcessWatch:
         await self._channel.until_broken()
         self._hang_up()
         # The next attempt follows at once, but where connections break as soon as they are made.
-        await trio.sleep_until(since + self._refused_ms / 1000)
+        await trio.sleep_until(since + max(self._refused_ms / 1000, MIN_PACE_S))
 
     def _hang_up(self) -> None:
         if self._channel is not None:

@@ -15,6 +15,8 @@ from strandline.controller.controller_context import LiveBroker
 REFUSALS = 3
 MAX_FALSE_ALARMS = 3
 ROUNDING_S = 0.001
+MIN_PACE_S = 0.01
+"""However small the key is: a machine without a broker is asked for until a session ends, or a broker starts there."""
 
 
 class FalseAlarms:
@@ -39,7 +41,7 @@ class RefusalCount:
     """Of one attempt to reach one life of a broker. Times are seconds of any clock."""
 
     def __init__(self, refused_ms: int, false_alarms: int) -> None:
-        self.pace_s = refused_ms / 1000 / (REFUSALS - 1)
+        self.pace_s = max(refused_ms / 1000 / (REFUSALS - 1), MIN_PACE_S)
         """Between two attempts."""
         self._needed_s = refused_ms / 1000 * 2**false_alarms - ROUNDING_S
         self._can_tell = false_alarms < MAX_FALSE_ALARMS

@@ -63,7 +63,7 @@ class _Asked:
 
     def without(self, gone: Sequence[TopicPartition]) -> list[Operation]:
         """The write that takes these out. The znode goes with the last of them."""
-        left = {tp: replicas for tp, replicas in self.entries.items() if tp not in gone}
+        left = self._all_but(gone)
         if not left:
             return [Delete(ReassignPartitionsZnode.PATH, self.version)]
         if len(left) == len(self.entries):
@@ -71,8 +71,12 @@ class _Asked:
         return [SetData(ReassignPartitionsZnode.PATH, ReassignPartitionsZnode(left).encode(), self.version)]
 
     def note(self, gone: Sequence[TopicPartition], result: OperationResult) -> None:
-        self.entries = {tp: replicas for tp, replicas in self.entries.items() if tp not in gone}
+        self.entries = self._all_but(gone)
         self.version = result.version if isinstance(result, ZnodeStat) else -1
+
+    def _all_but(self, gone: Sequence[TopicPartition]) -> Entries:
+        named = frozenset(gone)
+        return {tp: replicas for tp, replicas in self.entries.items() if tp not in named}
 
 
 class ReassignmentStore:

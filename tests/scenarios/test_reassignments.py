@@ -10,8 +10,10 @@ from trio.testing import MockClock
 
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
-from strandline.protocol.znodes import ReassignPartitionsZnode, TopicZnode
+from strandline.protocol.znodes import PartitionStateZnode, ReassignPartitionsZnode, TopicZnode
+from strandline.runtime.coordination import SetData
 from strandline.testkit.cluster import LOG_DIR
+from strandline.testkit.inspection import Ledger
 from support.reassigning import TOPIC, Moves, moves
 from support.scenario import T0, die, numbered
 
@@ -201,6 +203,36 @@ async def test_an_old_copy_of_zookeeper_deletes_nothing(autojump_clock: MockCloc
             disk = cluster.nodes[broker_id].disk
             assert disk.read(f"{LOG_DIR}/{TOPIC}-0/{0:020d}.log"), "it may be the last copy"
             assert not cluster.hosts(broker_id, T0)
+
+
+async def test_an_old_copy_of_zookeeper_removes_no_log_once_its_epochs_have_caught_up(
+    autojump_clock: MockClock,
+) -> None:
+    """By the copy the replicas are those of before the move, who have nothing any more, and begin anew."""
+    async with moves(OLD) as moving:
+        cluster, tree = moving.cluster, moving.cluster.zookeeper.tree
+        await moving.ledger.produce(moving.producer, T0, numbered("m", 20))
+        copy = {path: tree.get(path).data for path in (TopicZnode.path(TOPIC), PartitionStateZnode.path(*T0))}
+        await moving.ask({0: NEW})
+        await moving.check({0: NEW})
+        await moving.ledger.produce(moving.producer, T0, numbered("n", 20))
+        for broker_id in cluster.nodes:
+            await cluster.stop(broker_id)
+        for path, data in copy.items():
+            tree.apply_one(SetData(path, data, -1), 0)
+        for broker_id in cluster.nodes:
+            await cluster.start_broker(broker_id)
+        async with cluster.producer(linger_ms=0) as producer:
+            for _ in range(3):
+                await Ledger().produce(producer, T0, numbered("anew", 40))
+                for broker_id in cluster.nodes:
+                    await cluster.stop(broker_id)
+                    await cluster.start_broker(broker_id)
+                    await trio.sleep(2)
+        latest = max(cluster.broker(broker_id).log_manager.logs[T0].last_epoch for broker_id in NEW)
+        assert latest < cluster.state(T0).leader_epoch
+        await trio.sleep(20)
+        assert moving.folders() == [*OLD, *NEW]
 
 
 # --- with other changes ----------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ A change that the controller learns is one more row of `CHANGES`. `make test` pl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 import trio
@@ -32,6 +32,10 @@ ONE_IN = 37
 """Stops that `make test` plays. It shares no factor with how they are counted, so that all kinds of steps are hit."""
 A, B = [[1, 2, 3], [2, 3, 1], [3, 1, 2]], [[3, 2, 1], [1, 2, 3]]
 ELSEWHERE = {TopicPartition("a", p): 2 for p in range(3)}
+
+MOVED = {T0: [4, 2, 3], TopicPartition("a", 0): [4, 3], TopicPartition("a", 1): [3], TopicPartition("a", 2): [1, 2, 4]}
+SENT_AWAY = {T0: [4, 1], TopicPartition("a", 0): [4, 2], TopicPartition("a", 1): [4], TopicPartition("a", 2): [4, 3]}
+BEFORE, AFTER = {"a": [[1, 2], [2, 3], [1, 2]]}, {"a": [[4, 3], [3], [1, 2, 4]], T0.topic: [[4, 2, 3]]}
 
 
 async def create(stage: Stage) -> None:
@@ -107,6 +111,25 @@ async def wait_for_the_rebalance(stage: Stage) -> None:
     await stage.until(lambda: all(stage.cluster.leader(tp) == 2 for tp in ELSEWHERE))
 
 
+async def move(stage: Stage, targets: Mapping[TopicPartition, list[int]]) -> None:
+    async def ask(admin: object) -> bool:
+        results = await stage.admin.alter_partition_reassignments(targets)
+        return not any(results.values())
+
+    await stage.insist(ask)
+
+
+async def reassign(stage: Stage) -> None:
+    """Forward; other brokers, one less, one more."""
+    await move(stage, MOVED)
+
+
+async def reassign_and_send_elsewhere(stage: Stage) -> None:
+    """What has begun to be copied goes again."""
+    await move(stage, SENT_AWAY)
+    await move(stage, MOVED)
+
+
 async def broker_fails(stage: Stage) -> None:
     await broker_3_dies_now(stage)
     await stage.until(lambda: 3 not in stage.cluster.isr(T0) and stage.cluster.leader(T0) > 0)
@@ -156,6 +179,8 @@ CHANGES = [
         leaders={**ELSEWHERE, T0: 1},
         properties={"leader.imbalance.check.interval.seconds": "3"},
     ),
+    Change("reassign", reassign, before=BEFORE, after=AFTER, brokers=4),
+    Change("reassign, and send elsewhere", reassign_and_send_elsewhere, before=BEFORE, after=AFTER, brokers=4),
     Change("a broker fails", broker_fails, before={"a": A}, after={"a": A}),
     Change("a broker starts", broker_starts, before={"a": A}, after={"a": A}, prepare=broker_3_dies),
     Change("a broker stops in order", broker_stops, before={"a": A}, after={"a": A}),

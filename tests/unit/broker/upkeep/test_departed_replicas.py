@@ -26,6 +26,8 @@ class Departures:
     def __init__(self, site: ReplicaSite) -> None:
         self.site = site
         self.leader_has: int | None = 5
+        self.leader_ends: dict[int, int] = {}
+        """Of some epochs, where that is something else."""
         self.code = ErrorCode.NONE
         self.asked: list[tuple[int, list[Departed]]] = []
         self.forgotten: list[tuple[str, TopicId]] = []
@@ -38,8 +40,15 @@ class Departures:
         await self.gate.wait()
         if self.leader_has is None:
             return {}
-        tps = [each.topic_partition for each in departed]
-        return {tp: OffsetForLeaderPartitionResponse(tp.partition, self.code, 3, self.leader_has) for tp in tps}
+        return {
+            each.topic_partition: [
+                OffsetForLeaderPartitionResponse(
+                    each.topic_partition.partition, self.code, epoch, self.leader_ends.get(epoch, self.leader_has)
+                )
+                for epoch, _ in each.epochs
+            ]
+            for each in departed
+        }
 
     def forget(self, topics: Iterable[tuple[str, TopicId]]) -> None:
         self.forgotten += topics
@@ -76,7 +85,7 @@ async def test_it_goes_once_the_leader_has_all_that_was_committed(departures: De
     assert T0 not in departures.site.replicas.partitions
     assert departures.forgotten == [("t", TOPIC_ID)]
     [(leader, [asked])] = departures.asked
-    assert (leader, asked.leader_epoch, asked.log_epoch, asked.committed) == (2, 7, 3, 5)
+    assert (leader, asked.leader_epoch, asked.epochs, asked.committed) == (2, 7, ((3, 5),), 5)
 
 
 async def test_it_goes_also_where_it_is_not_hosted(not_hosted: Departures) -> None:
@@ -92,6 +101,31 @@ async def test_it_stays_where_its_leader_lacks_what_was_committed(departures: De
     assert await departures.departed.remove_all()
     assert departures.is_there
     assert departures.site.event_names().count(KEPT) == 1
+
+
+async def test_it_stays_where_its_leader_lacks_some_of_it_and_no_checkpoint_says_what_is_committed(
+    not_hosted: Departures,
+) -> None:
+    del not_hosted.site.logs.high_watermarks[T0]
+    not_hosted.leader_has = 4
+    not_hosted.moved()
+    assert await not_hosted.departed.remove_all()
+    assert not_hosted.is_there
+
+
+async def test_it_stays_where_its_leader_lacks_what_an_earlier_epoch_committed(departures: Departures) -> None:
+    """Epochs are given out a second time under an old copy of ZooKeeper: the leader's latest one has more than ours."""
+    site = departures.site
+    await site.lead(epoch=4, replicas=(BROKER,), isr=(BROKER,))
+    site.produce((T0, batch(5)))
+    departures.leader_ends = {3: 4, 4: 100}
+    departures.moved()
+    assert await departures.departed.remove_all()
+    assert departures.is_there
+    assert departures.site.event_names().count(KEPT) == 1
+    departures.leader_ends = {3: 5, 4: 10}
+    assert await departures.departed.remove_all()
+    assert not departures.is_there
 
 
 @pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER, None])

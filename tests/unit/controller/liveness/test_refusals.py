@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.controller.controller_context import LiveBroker
-from strandline.controller.liveness.refusals import MAX_FALSE_ALARMS, FalseAlarms, RefusalCount
+from strandline.controller.liveness.refusals import MAX_FALSE_ALARMS, MIN_PACE_S, FalseAlarms, RefusalCount
 from strandline.runtime.network import Address
 
 
@@ -23,6 +23,12 @@ def test_three_refusals_spread_over_the_time_are_needed() -> None:
 def test_neither_two_nor_too_quick_ones_tell_anything(times: tuple[float, ...]) -> None:
     count = RefusalCount(300, 0)
     assert not any(count.refused(at) for at in times)
+
+
+def test_however_small_the_time_is_the_attempts_have_a_pace() -> None:
+    count = RefusalCount(1, 0)
+    assert count.pace_s == MIN_PACE_S
+    assert [count.refused(at * MIN_PACE_S) for at in range(3)] == [False, False, True]
 
 
 def test_another_failure_or_an_answer_begins_the_count_anew() -> None:
