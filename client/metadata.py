@@ -8,6 +8,7 @@ an old leader.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -185,6 +186,9 @@ class Metadata:
         self._allow_auto_topic_creation = allow_auto_topic_creation
         self._bootstrap = parse_addresses(settings.bootstrap_servers)
         self._topics: dict[str, None] = {}
+        self._awaited: Counter[str] = Counter()
+        """How many wait for each topic. Only for one of these a broker is asked to create it: a refresh must not bring
+        back what was deleted."""
         self._followed: dict[str, None] = {}
         self._follows_everything = False
         self._connection: Connection | None = None
@@ -226,8 +230,12 @@ class Metadata:
                 error = error_for(topic.error_code, f"topic {name!r}")
                 if not error.retriable:
                     raise error
-            if not await self.wait_for_answer(deadline):
-                break
+            self._awaited[name] += 1
+            try:
+                if not await self.wait_for_answer(deadline):
+                    break
+            finally:
+                self._awaited[name] -= 1
         if topic is None or not topic.partitions:
             self._topics.pop(name, None)  # not asked for with every refresh from now on
         if self.last_error is not None:
@@ -315,12 +323,22 @@ class Metadata:
                 max_frame_bytes=settings.max_frame_bytes,
                 broker_id=broker_id,
             )
-        questions: list[list[str]] | list[None] = list(in_parts({**self._topics, **self._followed})) or [[]]
-        for names in [None] if self._follows_everything else questions:
-            request = MetadataRequest(names, self._allow_auto_topic_creation)
+        for names, may_create in self._questions():
+            request = MetadataRequest(names, may_create)
             answer = await self._connection.call(request, MetadataResponse, timeout_ms=limit_ms)
             raise_refusal(request, answer, self._connection.name)
             self._take(answer, self._connection, has_all_topics=names is None)
+
+    def _questions(self) -> list[tuple[list[str] | None, bool]]:
+        """(topics, may they be created) of each request of a refresh."""
+        if self._follows_everything:
+            return [(None, False)]
+        named = {**self._topics, **self._followed}
+        self._awaited = +self._awaited  # without those that nobody waits for any more
+        to_create = [name for name in named if name in self._awaited] if self._allow_auto_topic_creation else []
+        known = [name for name in named if name not in to_create]
+        questions: list[tuple[list[str] | None, bool]] = [(part, False) for part in in_parts(known)]
+        return questions + [(part, True) for part in in_parts(to_create)] or [([], False)]
 
     def _take(self, answer: MetadataResponse, connection: Connection, *, has_all_topics: bool) -> None:
         known_id = self.view.cluster_id

@@ -183,6 +183,22 @@ async def test_the_view_is_refreshed_when_it_is_old(autojump_clock: object) -> N
         nursery.cancel_scope.cancel()
 
 
+async def test_a_refresh_does_not_bring_back_what_was_deleted(autojump_clock: object) -> None:
+    cluster = FakeCluster(1)
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        settings = ClientSettings(bootstrap_servers=cluster.bootstrap)
+        known = Metadata(settings, cluster.environment(), allow_auto_topic_creation=True)
+        nursery.start_soon(known.run)
+        await known.topic("t", timeout_ms=5000, setting="x")
+        known.request_update()
+        await trio.sleep(5)
+        asked = cluster.brokers[0].seen(MetadataRequest)
+        assert [each.allow_auto_topic_creation for each in asked] == [True, False]
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("name", ["", "..", "a/b", "x" * 250, "caf\u00e9", "\ud800"], ids=ascii)
 async def test_a_topic_name_that_can_never_be_is_not_asked_about(name: str, autojump_clock: object) -> None:
     cluster = FakeCluster(1)
