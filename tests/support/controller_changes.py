@@ -45,7 +45,7 @@ class Stage:
 
     async def insist(self, ask: Callable[[TrioAdmin], Awaitable[bool]]) -> None:
         """Ask until it says that it was heard."""
-        with trio.fail_after(PATIENCE_S):
+        with trio.move_on_after(PATIENCE_S):
             while True:
                 try:
                     if await ask(self.admin):
@@ -53,11 +53,14 @@ class Stage:
                 except ClientError:
                     pass
                 await trio.sleep(LOOK_INTERVAL_S)
+        raise AssertionError(f"nobody has heard what was asked for within {PATIENCE_S} s")
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        with trio.fail_after(PATIENCE_S):
+        with trio.move_on_after(PATIENCE_S):
             while not condition():
                 await trio.sleep(LOOK_INTERVAL_S)
+            return
+        raise AssertionError(f"what was waited for has not come within {PATIENCE_S} s")
 
 
 @dataclass(frozen=True)

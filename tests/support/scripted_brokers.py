@@ -37,7 +37,7 @@ from strandline.protocol.messages import (
     UpdateMetadataResponse,
 )
 from strandline.protocol.types import TopicId, TopicPartition
-from strandline.runtime.coordination import MATCH_ANY_VERSION, Coordination, NodeExists
+from strandline.runtime.coordination import MATCH_ANY_VERSION, Coordination, Create, Delete, NodeExists
 from strandline.runtime.network import Address
 from strandline.testkit.zookeeper.client import MemoryCoordination
 from strandline.testkit.zookeeper.server import MemoryZooKeeper
@@ -124,11 +124,13 @@ class ScriptedBroker:
     async def register(self, *, lossy: bool = False) -> None:
         """Also after its session expired while it lived: what it was told stays known to it."""
         path = znodes.BrokerIdZnode.path(self.broker_id)
-        if await self.coordination.exists(path) is not None:
-            await self.coordination.delete(path)
+        stale = await self.coordination.exists(path) is not None
         endpoint = znodes.BrokerEndpoint("PLAINTEXT", *self.address)
         registration = znodes.BrokerIdZnode(endpoints=(endpoint,), rack=self.rack, lossy_start=lossy)
-        await self.coordination.create(path, registration.encode(), ephemeral=True)
+        # In one transaction, as a broker does: nobody sees it gone in between.
+        await self.coordination.multi(
+            [*([Delete(path)] if stale else []), Create(path, registration.encode(), ephemeral=True)]
+        )
         stat = await self.coordination.exists(path)
         assert stat is not None
         self.epoch = stat.czxid

@@ -199,9 +199,9 @@ MUTANTS = [
     ),
     Mutant(
         "a controlled shutdown rests on a broker that does not answer",
-        "controller/brokers/controlled_shutdown.py",
-        "        return [broker_id for broker_id in others if broker_id not in answered]\n",
-        "        return [broker_id for broker_id in others if broker_id < 0]\n",
+        "controller/orders/silent.py",
+        "    return [broker_id for broker_id in broker_ids if broker_id not in answered]\n",
+        "    return []\n",
         (ORDERLY_STOPS, "test_who_stops_hands_over"),
     ),
     Mutant(
@@ -234,7 +234,7 @@ MUTANTS = [
     ),
     Mutant(
         "a replica that begins anew counts as one that has everything",
-        "controller/partitions/elect_leaders.py",
+        "controller/partitions/accepted_losses.py",
         "        await self._settlement.settle_and_announce(partitions, partial(plan_losses, context, is_refusing))\n",
         "",
         (STRAY_LOGS, "test_it_begins_anew_where_an_operator"),
@@ -248,7 +248,7 @@ MUTANTS = [
     ),
     Mutant(
         "a loss that was accepted waits for the death of whoever leads",
-        "controller/partitions/elect_leaders.py",
+        "controller/partitions/accepted_losses.py",
         "if _needs_election(context, tp))",
         "if tp in context.states)",
         (RECOVER, "test_what_was_accepted_"),

@@ -142,6 +142,7 @@ async def test_a_suspect_that_registers_anew_failed_and_started(autojump_clock: 
     assert cluster.brokers[2].roles[TP].leader == 3
     assert controller.term.context.brokers[2].epoch == cluster.brokers[2].epoch
     assert [len(cluster.logged(event)) for event in ("broker failed", "broker started")] == [1, 1]
+    assert not cluster.logged("broker that was suspected answers"), "it is another life"
     assert not controller.term.context.suspects
 
 
