@@ -83,12 +83,7 @@ class BrokerChanges:
         suspected_before: Mapping[int, LiveBroker],
         registered: Mapping[int, LiveBroker],
     ) -> None:
-        suspects = self._context.suspects
-        for broker in gone:
-            if broker.broker_id in suspects:
-                event = "broker suspected: its process is gone, its session lives"
-                self._tools.log.warning(event, broker=broker.broker_id, broker_epoch=broker.epoch)
-        missed = [broker for broker in gone if broker.broker_id not in suspects]
+        missed = [broker for broker in gone if broker.broker_id not in self._context.suspects]
         missed += [broker for broker in suspected_before.values() if registered.get(broker.broker_id) != broker]
         for broker in missed:
             self._tools.log.info(

@@ -50,6 +50,15 @@ class Suspects:
         self._registered = dict(registered)
         self._gone = {broker_id: gone for broker_id, gone in self._gone.items() if registered.get(broker_id) == gone}
         self._watch(registered)
+        for broker_id, gone in self._gone.items():
+            if self._context.suspects.get(broker_id) != gone:
+                self._log.warning(
+                    "broker suspected",
+                    broker=broker_id,
+                    broker_epoch=gone.epoch,
+                    refused_ms=self._refused_ms,
+                    why="its process is gone, its session lives",
+                )
         # Who was reached again stays among them until it has been taken in as live (`BrokerChanges`).
         suspects = {**self._context.suspects, **self._gone}
         self._context.suspects = {

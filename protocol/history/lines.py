@@ -14,6 +14,8 @@ who is in sync, who lives and who is controller become `Event`s; any other line 
 | `deleting topic`, `topic deleted`, `topic is gone` | the controller | nobody is to lead it any more |
 | `broker registered`, `broker stopped`, `broker alive` | the broker | a life of it begins, ends in order, goes on |
 | `broker started`, `broker failed` | the controller | it noticed that, mostly `session_timeout_ms` late |
+| `broker suspected` | the controller | its address has refused for `refused_ms` |
+| `broker that was suspected answers` | a broker | that was a false alarm |
 | `contact lost` | a follower | the connection to its leader's broker broke |
 | `elected controller`, `controller`, `no longer controller` | a broker | a term begins, acts, ends |
 
@@ -45,7 +47,8 @@ class Kind(enum.StrEnum):
 
     Of a partition: a controller has WRITTEN its state, its leader has CHANGED the ISR, a replica was TOLD of its state,
     LEADS by it, or FAILED. Of a topic: DELETED. Of a broker (`peer`): it STARTED, STOPPED in order, is GONE as the
-    controller found, or a follower LOST its connection to it. Of the controller: ELECTED, ACTING, RESIGNED."""
+    controller found, or a follower LOST its connection to it; it is SUSPECTED to be gone, or CLEARED of that. Of the
+    controller: ELECTED, ACTING, RESIGNED."""
 
     WRITTEN = "written"
     CHANGED = "changed"
@@ -57,6 +60,8 @@ class Kind(enum.StrEnum):
     STOPPED = "stopped"
     GONE = "gone"
     LOST = "lost"
+    SUSPECTED = "suspected"
+    CLEARED = "cleared"
     ELECTED = "elected"
     ACTING = "acting"
     RESIGNED = "resigned"
@@ -90,6 +95,7 @@ class Event(NamedTuple):
     peer: int = NO_BROKER
     broker_epoch: int = NO_EPOCH
     session_timeout_ms: int = 0
+    """How late it says what it says of a broker, at most."""
     why: str = ""
 
 
@@ -249,6 +255,22 @@ class _Broker(msgspec.Struct):
         )
 
 
+class _Suspect(msgspec.Struct):
+    broker: Int32
+    broker_epoch: Int64
+    refused_ms: Int32 = 0
+
+    def events(self, kind: Kind, time_ms: int, broker_id: int) -> Iterable[Event]:
+        yield Event(
+            kind,
+            time_ms,
+            broker_id,
+            peer=self.broker,
+            broker_epoch=self.broker_epoch,
+            session_timeout_ms=self.refused_ms,
+        )
+
+
 class _Contact(msgspec.Struct):
     leader: Int32
 
@@ -280,6 +302,8 @@ _MEANINGS: dict[str, tuple[type[Any], Kind]] = {
     "broker stopped": (_Own, Kind.STOPPED),
     "broker started": (_Broker, Kind.STARTED),
     "broker failed": (_Broker, Kind.GONE),
+    "broker suspected": (_Suspect, Kind.SUSPECTED),
+    "broker that was suspected answers": (_Suspect, Kind.CLEARED),
     "contact lost": (_Contact, Kind.LOST),
     "elected controller": (_Term, Kind.ELECTED),
     "controller": (_Term, Kind.ACTING),

@@ -3,8 +3,9 @@
 A broker is away from its orderly stop, or from its last sign of life, until it registers again. Signs of life are the
 lines of its own logs (one a minute at least), the moment when a follower lost its connection to it, and the last word
 that ZooKeeper must have heard of it, a session timeout before the controller missed it. A broker that died alone is so
-known to be away from when its connections broke; one that hung, from a session timeout before it was missed; one that
-died together with all the others, from its last line on, a minute too early at most.
+known to be away from when its connections broke, or its address began to refuse new ones; one that hung, from a session
+timeout before it was missed; one that died together with all the others, from its last line on, a minute too early at
+most.
 
 Clocks are believed to agree within milliseconds; what they must not decide is told by broker epochs and controller
 epochs.
@@ -22,6 +23,7 @@ from strandline.protocol.types import NO_EPOCH
 
 NEVER_MS = 1 << 62
 """After every time."""
+OF_LIVES = frozenset({Kind.STARTED, Kind.STOPPED, Kind.GONE, Kind.SUSPECTED, Kind.CLEARED})
 REPLACED_WITHIN_MS = 1000
 """A registration is replaced and missed at one time, which two brokers log."""
 
@@ -129,6 +131,10 @@ class _Life:
         self.missed_ms = NEVER_MS
         self.heard_ms = -1
         """The last word that ZooKeeper must have heard."""
+        self.suspicions: list[tuple[int, int]] = []
+        """When it was suspected, and since when its address had refused by then."""
+        self.cleared_ms = -1
+        """The last time that this was a false alarm."""
 
     def take(self, event: Event) -> None:
         match event.kind:
@@ -136,16 +142,26 @@ class _Life:
                 self.started_ms = min(self.started_ms, event.time_ms)
             case Kind.STOPPED:
                 self.stopped_ms = min(self.stopped_ms, event.time_ms)
+            case Kind.SUSPECTED:
+                self.suspicions.append((event.time_ms, event.time_ms - event.session_timeout_ms))
+            case Kind.CLEARED:
+                self.cleared_ms = max(self.cleared_ms, event.time_ms)
             case Kind.GONE if event.time_ms < self.missed_ms:
                 self.missed_ms = event.time_ms
                 self.heard_ms = event.time_ms - event.session_timeout_ms
+
+    @property
+    def suspicion(self) -> tuple[int, int]:
+        """The first that was no false alarm."""
+        true_ones = [each for each in self.suspicions if each[0] > self.cleared_ms]
+        return min(true_ones, default=(NEVER_MS, NEVER_MS))
 
 
 def _downtimes(events: Iterable[Event], signs: Mapping[int, list[int]]) -> dict[int, tuple[Downtime, ...]]:
     by_broker: dict[int, dict[int, _Life]] = {broker_id: {} for broker_id in signs}
     lost: dict[int, list[int]] = defaultdict(list)
     for event in events:
-        if event.kind in (Kind.STARTED, Kind.STOPPED, Kind.GONE):
+        if event.kind in OF_LIVES:
             by_broker.setdefault(event.peer, {}).setdefault(event.broker_epoch, _Life()).take(event)
         elif event.kind is Kind.LOST:
             lost[event.peer].append(event.time_ms)
@@ -174,7 +190,8 @@ def _after(
     to_ms = None if back_ms == NEVER_MS else back_ms
     if life.stopped_ms < NEVER_MS:
         return Downtime(broker_id, life.stopped_ms, to_ms, in_order=True)
-    bound = min(life.missed_ms, back_ms)
+    suspected_ms, refused_ms = life.suspicion
+    bound = min(life.missed_ms, suspected_ms, back_ms)
     if bound == NEVER_MS:
         return None
     began_ms = -1 if life.started_ms == NEVER_MS else life.started_ms
@@ -184,6 +201,8 @@ def _after(
     # Who is back by then had its old registration replaced: ZooKeeper has not waited for a session to time out.
     has_timed_out = life.missed_ms + REPLACED_WITHIN_MS <= back_ms
     known_ms = max(last_sign, life.heard_ms) if has_timed_out else last_sign
+    if suspected_ms == bound:
+        known_ms = max(last_sign, refused_ms)  # nearer than any session tells
     from_ms = bound if known_ms < 0 else min(max(known_ms, began_ms), bound)
     return Downtime(broker_id, from_ms, to_ms, in_order=False)
 

@@ -67,6 +67,8 @@ def test_what_is_packed_into_a_line_is_read_again(
         ("broker stopped", {"broker_epoch": 7}, (Kind.STOPPED, 1, 7)),
         ("broker started", {"broker": 2, "broker_epoch": 7}, (Kind.STARTED, 2, 7)),
         ("broker failed", {"broker": 2, "broker_epoch": 7, "session_timeout_ms": 9}, (Kind.GONE, 2, 7)),
+        ("broker suspected", {"broker": 2, "broker_epoch": 7, "refused_ms": 9}, (Kind.SUSPECTED, 2, 7)),
+        ("broker that was suspected answers", {"broker": 2, "broker_epoch": 7}, (Kind.CLEARED, 2, 7)),
         ("contact lost", {"leader": 2, "error": "reset"}, (Kind.LOST, 2, -1)),
     ],
 )

@@ -25,6 +25,10 @@ def lost(time_ms: int, broker_id: int, *, by: int = 3) -> Event:
     return Event(Kind.LOST, time_ms, by, peer=broker_id)
 
 
+def suspected(time_ms: int, broker_id: int, epoch: int, *, refused_ms: int = 300) -> Event:
+    return Event(Kind.SUSPECTED, time_ms, 1, peer=broker_id, broker_epoch=epoch, session_timeout_ms=refused_ms)
+
+
 def downtimes(events: list[Event], *runs: Run) -> list[tuple[int, int | None, bool]]:
     """Of broker 2."""
     return [each[1:] for each in lives(events, runs).downtimes.get(2, ())]
@@ -43,6 +47,9 @@ LIVES = [started(1_000, 2, 10), started(90_000, 2, 20)]
         ([lost(50_000, 2), lost(95_000, 2), gone(56_000, 2, 10)], 50_000),  # the last one is of the next life
         ([lost(50_000, 2), gone(90_003, 2, 10)], 50_000),  # missed only when it came back
         ([lost(50_000, 2)], 50_000),
+        ([suspected(50_320, 2, 10), gone(56_900, 2, 10)], 50_020),  # long before its session could tell
+        ([lost(50_000, 2), suspected(50_320, 2, 10)], 50_020),
+        ([suspected(48_000, 2, 10), Event(Kind.CLEARED, 49_000, 1, peer=2, broker_epoch=10), lost(50_000, 2)], 50_000),
         ([], 42_000),  # all died: its last line is what is known
         ([Event(Kind.STOPPED, 48_000, 2, peer=2, broker_epoch=10), gone(48_500, 2, 10)], 48_000),
     ],
