@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from strandline.protocol.history.lines import Event, Kind, Line
@@ -24,6 +24,8 @@ from strandline.protocol.types import NO_EPOCH
 NEVER_MS = 1 << 62
 """After every time."""
 OF_LIVES = frozenset({Kind.STARTED, Kind.STOPPED, Kind.GONE, Kind.SUSPECTED, Kind.CLEARED})
+BROKEN_WITHIN_MS = 1000
+"""The connections to a process break before its address is found to refuse, no longer than this."""
 REPLACED_WITHIN_MS = 1000
 """A registration is replaced and missed at one time, which two brokers log."""
 
@@ -133,8 +135,8 @@ class _Life:
         """The last word that ZooKeeper must have heard."""
         self.suspicions: list[tuple[int, int]] = []
         """When it was suspected, and since when its address had refused by then."""
-        self.cleared_ms = -1
-        """The last time that this was a false alarm."""
+        self.cleared_ms: list[int] = []
+        """When it answered after all."""
 
     def take(self, event: Event) -> None:
         match event.kind:
@@ -145,15 +147,15 @@ class _Life:
             case Kind.SUSPECTED:
                 self.suspicions.append((event.time_ms, event.time_ms - event.session_timeout_ms))
             case Kind.CLEARED:
-                self.cleared_ms = max(self.cleared_ms, event.time_ms)
+                self.cleared_ms.append(event.time_ms)
             case Kind.GONE if event.time_ms < self.missed_ms:
                 self.missed_ms = event.time_ms
                 self.heard_ms = event.time_ms - event.session_timeout_ms
 
-    @property
-    def suspicion(self) -> tuple[int, int]:
-        """The first that was no false alarm."""
-        true_ones = [each for each in self.suspicions if each[0] > self.cleared_ms]
+    def suspicion(self, back_ms: int) -> tuple[int, int]:
+        """The first that was no false alarm. back_ms: when the next life began, which may be what answers."""
+        answered_ms = max((each for each in self.cleared_ms if each < back_ms - REPLACED_WITHIN_MS), default=-1)
+        true_ones = [each for each in self.suspicions if each[0] > answered_ms]
         return min(true_ones, default=(NEVER_MS, NEVER_MS))
 
 
@@ -174,23 +176,22 @@ def _downtimes(events: Iterable[Event], signs: Mapping[int, list[int]]) -> dict[
         found = [
             downtime
             for place in range(len(own))
-            if (downtime := _after(broker_id, own, place, seen, signs)) is not None
+            if (downtime := _after(broker_id, own, place, seen, lost[broker_id])) is not None
         ]
         if found:
             result[broker_id] = tuple(found)
     return result
 
 
-def _after(
-    broker_id: int, own: list[_Life], place: int, seen: list[int], signs: Mapping[int, list[int]]
-) -> Downtime | None:
-    """When the broker was away after that life; None while it lasts."""
+def _after(broker_id: int, own: list[_Life], place: int, seen: list[int], lost: Sequence[int]) -> Downtime | None:
+    """When the broker was away after that life; None while it lasts. `seen`: all signs of life, sorted; `lost`: those
+    that are connections which broke."""
     life = own[place]
     back_ms = next((later.started_ms for later in own[place + 1 :] if later.started_ms < NEVER_MS), NEVER_MS)
     to_ms = None if back_ms == NEVER_MS else back_ms
     if life.stopped_ms < NEVER_MS:
         return Downtime(broker_id, life.stopped_ms, to_ms, in_order=True)
-    suspected_ms, refused_ms = life.suspicion
+    suspected_ms, refused_ms = life.suspicion(back_ms)
     bound = min(life.missed_ms, suspected_ms, back_ms)
     if bound == NEVER_MS:
         return None
@@ -202,7 +203,9 @@ def _after(
     has_timed_out = life.missed_ms + REPLACED_WITHIN_MS <= back_ms
     known_ms = max(last_sign, life.heard_ms) if has_timed_out else last_sign
     if suspected_ms == bound:
-        known_ms = max(last_sign, refused_ms)  # nearer than any session tells
+        # Nearer than any session tells, but not nearer than connections that broke just before.
+        broken_ms = max((each for each in lost if each <= bound), default=-1)
+        known_ms = broken_ms if broken_ms >= refused_ms - BROKEN_WITHIN_MS else max(last_sign, refused_ms)
     from_ms = bound if known_ms < 0 else min(max(known_ms, began_ms), bound)
     return Downtime(broker_id, from_ms, to_ms, in_order=False)
 

@@ -48,7 +48,10 @@ LIVES = [started(1_000, 2, 10), started(90_000, 2, 20)]
         ([lost(50_000, 2), gone(90_003, 2, 10)], 50_000),  # missed only when it came back
         ([lost(50_000, 2)], 50_000),
         ([suspected(50_320, 2, 10), gone(56_900, 2, 10)], 50_020),  # long before its session could tell
-        ([lost(50_000, 2), suspected(50_320, 2, 10)], 50_020),
+        ([lost(50_000, 2), suspected(50_320, 2, 10)], 50_000),
+        ([suspected(42_500, 2, 10)], 42_200),  # a line just before is not its last moment
+        ([lost(20_000, 2), suspected(50_320, 2, 10)], 50_020),
+        ([suspected(50_320, 2, 10), Event(Kind.CLEARED, 90_003, 1, peer=2, broker_epoch=10)], 50_020),  # the next life
         ([suspected(48_000, 2, 10), Event(Kind.CLEARED, 49_000, 1, peer=2, broker_epoch=10), lost(50_000, 2)], 50_000),
         ([], 42_000),  # all died: its last line is what is known
         ([Event(Kind.STOPPED, 48_000, 2, peer=2, broker_epoch=10), gone(48_500, 2, 10)], 48_000),
