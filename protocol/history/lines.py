@@ -243,21 +243,6 @@ class _Broker(msgspec.Struct):
     broker: Int32
     broker_epoch: Int64
     session_timeout_ms: Int32 = 0
-
-    def events(self, kind: Kind, time_ms: int, broker_id: int) -> Iterable[Event]:
-        yield Event(
-            kind,
-            time_ms,
-            broker_id,
-            peer=self.broker,
-            broker_epoch=self.broker_epoch,
-            session_timeout_ms=self.session_timeout_ms,
-        )
-
-
-class _Suspect(msgspec.Struct):
-    broker: Int32
-    broker_epoch: Int64
     refused_ms: Int32 = 0
 
     def events(self, kind: Kind, time_ms: int, broker_id: int) -> Iterable[Event]:
@@ -267,7 +252,7 @@ class _Suspect(msgspec.Struct):
             broker_id,
             peer=self.broker,
             broker_epoch=self.broker_epoch,
-            session_timeout_ms=self.refused_ms,
+            session_timeout_ms=self.session_timeout_ms or self.refused_ms,
         )
 
 
@@ -302,8 +287,8 @@ _MEANINGS: dict[str, tuple[type[Any], Kind]] = {
     "broker stopped": (_Own, Kind.STOPPED),
     "broker started": (_Broker, Kind.STARTED),
     "broker failed": (_Broker, Kind.GONE),
-    "broker suspected": (_Suspect, Kind.SUSPECTED),
-    "broker that was suspected answers": (_Suspect, Kind.CLEARED),
+    "broker suspected": (_Broker, Kind.SUSPECTED),
+    "broker that was suspected answers": (_Broker, Kind.CLEARED),
     "contact lost": (_Contact, Kind.LOST),
     "elected controller": (_Term, Kind.ELECTED),
     "controller": (_Term, Kind.ACTING),
