@@ -194,9 +194,8 @@ class Moves:
 
         async def as_asked() -> str:
             with trio.fail_after(PATIENCE_S):
-                while wrong := await self._not_as_asked(admin):
+                while await self._not_as_asked(admin):
                     await trio.sleep(0.2)
-            assert not wrong
             return f"{PARTITIONS} partitions"
 
         async def kept() -> str:
@@ -214,7 +213,7 @@ class Moves:
 
         await judge(self.verdicts, "replicas are those that were asked for, all in sync", as_asked)
         await judge(self.verdicts, "nothing acknowledged is lost, doubled or out of order", kept)
-        await judge(self.verdicts, "nothing is left in ZooKeeper", partial(self._nothing_in_zookeeper))
+        await judge(self.verdicts, "nothing is left in ZooKeeper", self._nothing_in_zookeeper)
         await judge(self.verdicts, "no broker fails by itself", stopped)
         await judge(self.verdicts, "replicas are identical, and there is no other", partial(off_loop, self._replicas))
         folders = [cluster.log_dir(each) for each in cluster.broker_ids]
@@ -242,7 +241,7 @@ class Moves:
         for broker_id in cluster.broker_ids:
             mine = {str(tp).replace(":", "-") for tp, brokers in self.target.items() if broker_id in brokers}
             held = {path.name for path in cluster.log_dir(broker_id).glob(f"{TOPIC}-*") if path.name.count("-") == 1}
-            if "".join(sorted(held)) != "".join(sorted(mine)):
+            if held != mine:
                 raise PromiseBroken(f"broker {broker_id} holds {sorted(held)}, it should hold {sorted(mine)}")
         for tp, brokers in self.target.items():
             name = f"{TOPIC}-{tp.partition}"
