@@ -36,9 +36,10 @@ from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_TOPIC, NO_TOPIC_ID
 from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.network import Address
 
-FIRST_ATTEMPT_TIMEOUT_MS = 3_000
+FIRST_ATTEMPT_TIMEOUT_MS = 1_000
 """How long one broker may take to answer before the next is asked; doubles with each round up to request_timeout_ms.
-A stopped process (SIGSTOP) accepts connections and never answers."""
+A stopped process (SIGSTOP) accepts connections and never answers, and whoever waits for what it led wants to hear of
+the next leader."""
 
 SILENT_AFTER_S = 3.0
 """An answer that is so late may never come, though the connection stands (a stopped process, a cut network): producers
@@ -192,6 +193,8 @@ class Metadata:
         self._followed: dict[str, None] = {}
         self._follows_everything = False
         self._connection: Connection | None = None
+        self._failed_last: set[Address] = set()
+        """Those of whom nothing came when they were asked last."""
         self._wanted = trio.Event()
         self._answered = News()
         self._urgent = False
@@ -292,15 +295,18 @@ class Metadata:
         for broker_id, address in self._candidates():
             try:
                 await self._ask(broker_id, address, limit_ms)
+                self._failed_last.discard(address)
                 return
             except ClientError as error:
                 self._disconnect()
+                self._failed_last.add(address)
                 causes[str(address)] = error
         text = "; ".join(str(causes[address]) for address in sorted(causes))  # not another text after each attempt
         raise NoBrokerReachable(f"no broker answers (bootstrap_servers={self._settings.bootstrap_servers}): {text}")
 
     def _candidates(self) -> list[tuple[int, Address]]:
-        """Whom to ask, in order: the open connection, known brokers, bootstrap servers; each address once."""
+        """Whom to ask, in order: the open connection, known brokers, bootstrap servers; each address once, and last
+        those of whom nothing came the last time."""
         known = [(item.broker_id, item.address) for item in self.view.brokers.values()]
         bootstrap = [(NO_BROKER, address) for address in self._bootstrap]
         self._environment.random.shuffle(known)
@@ -309,7 +315,9 @@ class Metadata:
         by_address: dict[Address, int] = {}
         for broker_id, address in first + known + bootstrap:
             by_address.setdefault(address, broker_id)
-        return [(broker_id, address) for address, broker_id in by_address.items()]
+        self._failed_last &= by_address.keys()
+        in_order = sorted(by_address, key=lambda address: address in self._failed_last)
+        return [(by_address[address], address) for address in in_order]
 
     async def _ask(self, broker_id: int, address: Address, limit_ms: float) -> None:
         settings = self._settings

@@ -131,6 +131,25 @@ async def test_a_silent_broker_is_passed_over(autojump_clock: object) -> None:
         nursery.cancel_scope.cancel()
 
 
+async def test_who_did_not_answer_is_not_asked_again_while_others_answer(autojump_clock: object) -> None:
+    cluster = FakeCluster(3)
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        known = metadata(cluster)
+        nursery.start_soon(known.run)
+        await known.topic("t", timeout_ms=5000, setting="x")
+        silent = next(broker for broker in cluster.brokers if broker.seen(MetadataRequest))
+        before = len(silent.seen(MetadataRequest))
+        for _ in range(20):
+            silent.faults[ApiKey.METADATA].append(Fault(hang=True))
+        for _ in range(20):  # each in a hurry: a broker that knows nothing new is left for another one
+            assert await known.wait_for_answer(trio.current_time() + 60)
+        assert len(silent.seen(MetadataRequest)) == before + 1
+        assert known.last_error is None
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_broker_that_believes_in_an_old_leader_is_not_asked_for_ever(autojump_clock: object) -> None:
     cluster = FakeCluster(3)
     cluster.add_topic("t")
