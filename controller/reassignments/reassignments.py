@@ -2,18 +2,21 @@
 Nothing but the topics' znodes and the partitions' states says how far that is (`steps` has the steps and their order).
 
 The event comes when a state has changed, when something new is asked for, with each term, and now and then while
-something moves, since the minimum in sync may have become smaller.
+something moves, since the minimum in sync may have become smaller. Before anybody goes, those who are to lead
+afterwards are asked, beside the events, whether they answer; then it comes again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import trio
 
+from strandline.controller.agenda import RETRY_SECONDS
 from strandline.controller.controller_context import PartitionChange
 from strandline.controller.orders.broker_orders import OrderBuilder
+from strandline.controller.orders.silent import silent_brokers
 from strandline.controller.partition_replicas import PartitionReplicas
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.reassignments.reassignment_lines import ReassignmentLines
@@ -25,6 +28,7 @@ from strandline.controller.reassignments.steps import (
     plan_departures,
     plan_new_epochs,
     plan_target_leaders,
+    would_lead,
 )
 from strandline.controller.tools import Tools
 from strandline.protocol.types import NO_EPOCH, TopicPartition
@@ -50,7 +54,11 @@ class Reassignments:
         self._stuck: dict[TopicPartition, None] = {}
         """Those that have arrived, which cannot be written down: their topic's znode is gone, or nobody understands it.
         They are tried again after a while, since each attempt costs leader epochs."""
+        self._answering: frozenset[int] | None = None
+        """Who answered a moment ago, for the next event that has use for it."""
+        self._is_asking = False
         self._will_look = False
+        self._will_ask_again = False
         self.on_done: Callable[[], None] = _nobody_cares
         settlement.on_change = self.states_changed
 
@@ -101,7 +109,11 @@ class Reassignments:
             states = self._context.states
             is_progress = any(tp not in states or states[tp].leader_epoch != self._seen[tp][1] for tp in some)
         if ready:
-            is_progress = await self._finish(ready[:PARTITIONS_PER_WAVE], minimums) or is_progress
+            answering, self._answering = self._answering, None
+            if answering is None:
+                self._ask_who_answers(ready)
+            else:
+                is_progress = await self._finish_where_led(ready, minimums, answering) or is_progress
         if is_progress and max(len(fresh), len(ready)) > PARTITIONS_PER_WAVE:
             self._agenda.put(self.go_on)
         if moving and not self._will_look:
@@ -113,6 +125,33 @@ class Reassignments:
         self._stuck.clear()
         await self.go_on()
 
+    def _ask_who_answers(self, ready: Sequence[TopicPartition]) -> None:
+        if self._is_asking:
+            return  # the event comes again, and asks about those that are left
+        self._is_asking = True
+        asked = sorted(would_lead(self._context, ready))
+
+        async def ask() -> None:
+            silent = await silent_brokers(self._tools.outbox, asked)
+            self._is_asking = False
+            self._answering = frozenset(asked) - {*silent}
+            self._agenda.put(self.go_on)
+
+        self._agenda.start(ask)
+
+    async def _finish_where_led(
+        self, ready: Sequence[TopicPartition], minimums: Mapping[str, int], answering: frozenset[int]
+    ) -> bool:
+        able = [tp for tp in ready if would_lead(self._context, [tp]) & answering]
+        if len(able) < len(ready) and not self._will_ask_again:
+            self._will_ask_again = True  # who is silent answers again, or its session ends
+            self._agenda.later(self._ask_again, RETRY_SECONDS)
+        return await self._finish(able[:PARTITIONS_PER_WAVE], minimums, answering)
+
+    async def _ask_again(self) -> None:
+        self._will_ask_again = False
+        await self.go_on()
+
     async def _minimums(self, moving: Moving) -> dict[str, int]:
         """`min.insync.replicas` of the topics where something depends on it."""
         states = self._context.states
@@ -122,7 +161,9 @@ class Reassignments:
         configs = await self._settlement.topic_configs(list(names)) if names else {}
         return {name: config.min_insync_replicas for name, config in configs.items()}
 
-    async def _finish(self, partitions: Sequence[TopicPartition], minimums: Mapping[str, int]) -> bool:
+    async def _finish(
+        self, partitions: Sequence[TopicPartition], minimums: Mapping[str, int], answering: Collection[int]
+    ) -> bool:
         """Steps 7 to 11 of those that may go. A leader may change the ISR at any time, so each step looks again.
         Returns whether any of them is done."""
         context, settlement = self._context, self._settlement
@@ -139,12 +180,12 @@ class Reassignments:
         def plan_departures_once_more(some: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
             for tp in some:
                 planned.pop(tp, None)
-            changes = plan_departures(context, still(some))
+            changes = plan_departures(context, answering, still(some))
             planned.update({change.topic_partition: change.after.leader_epoch for change in changes})
             return changes
 
         # 7
-        await settlement.settle(partitions, lambda some: plan_target_leaders(context, still(some)))
+        await settlement.settle(partitions, lambda some: plan_target_leaders(context, answering, still(some)))
         # 8
         await settlement.settle(partitions, plan_departures_once_more)
         left: dict[TopicPartition, Move] = {}

@@ -6,8 +6,8 @@ ones (`PartitionReplicas`); the numbers are those of the reference text (000, "P
      3  RAR − OAR are new replicas: they make their logs and fetch               by LeaderAndIsr
      4  wait until RAR ⊆ ISR, which the leaders write                            `may_go`
      5  they are online: who is in sync is                                       by `may_go`
-     7  leader not in RAR: one of RAR in the ISR leads                           `plan_target_leaders`
-     8  OAR − RAR leave ISR and eligible replicas                                `plan_departures`
+     7  leader not in RAR: one of RAR in the ISR that answers leads              `plan_target_leaders`
+     8  OAR − RAR leave ISR and eligible replicas, where the leader answers      `plan_departures`
     10  topic znode: AR := RAR, and nobody is added or has to go                 `ReassignmentStore.write`
      6  the context has that, too
      8  LeaderAndIsr to those who stay, StopReplica to those who go, 9 with deletion; 11 metadata to all; and out of
@@ -21,7 +21,7 @@ may be repeated. What those who go were not told any more they find out from the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from strandline.controller.controller_context import ControllerContext, LeaderAndIsr, PartitionChange
@@ -72,30 +72,48 @@ def plan_new_epochs(context: ControllerContext, partitions: Sequence[TopicPartit
     return changes
 
 
-def plan_target_leaders(context: ControllerContext, partitions: Sequence[TopicPartition]) -> list[PartitionChange]:
-    """Step 7: where the leader has to go, one of the target that is in sync takes over. The ISR stays."""
+def would_lead(context: ControllerContext, partitions: Iterable[TopicPartition]) -> set[int]:
+    """The live brokers of the targets that may lead these partitions in step 8; whether they answer is to be asked."""
+    brokers: set[int] = set()
+    for tp in partitions:
+        state, replicas = context.states.get(tp), context.replicas_of(tp)
+        if state is not None and replicas is not None:
+            brokers.update([state.leader] if state.leader in replicas.target else set(replicas.target) & {*state.isr})
+    return brokers & context.brokers.keys()
+
+
+def plan_target_leaders(
+    context: ControllerContext, answering: Collection[int], partitions: Sequence[TopicPartition]
+) -> list[PartitionChange]:
+    """Step 7: where the leader has to go, one of the target that is in sync takes over. The ISR stays.
+
+    answering: brokers that answer now. One that has just died is registered until its session ends: a leadership that
+    is well where it is does not go there."""
     changes = []
     for tp in partitions:
         state, replicas = context.states.get(tp), context.replicas_of(tp)
         if state is None or replicas is None or state.leader not in replicas.removing:
             continue
-        able = [replica for replica in context.able_replicas(tp) if replica in replicas.target]
+        able = [each for each in context.able_replicas(tp) if each in replicas.target and each in answering]
         leader = offline_election(able, [member for member in state.isr if member not in state.lossy], ())
         if leader is not None:
             changes.append(change_state(context, tp, state, leader, state.isr, "reassignment step 7"))
     return changes
 
 
-def plan_departures(context: ControllerContext, partitions: Sequence[TopicPartition]) -> list[PartitionChange]:
+def plan_departures(
+    context: ControllerContext, answering: Collection[int], partitions: Sequence[TopicPartition]
+) -> list[PartitionChange]:
     """Step 8: who has to go leaves the ISR and is not eligible any more. The epoch is raised in any case: the leader
-    has to hear who its replicas are. Only where one of the target leads."""
+    has to hear who its replicas are. Only where one of the target leads, and answers: else one of those who go may
+    have to take over yet."""
     changes = []
     for tp in partitions:
         state, replicas = context.states.get(tp), context.replicas_of(tp)
         if state is None or replicas is None or not context.has_live_leader(tp):
             continue
         target = replicas.target
-        if state.leader not in target:
+        if state.leader not in target or state.leader not in answering:
             continue
         isr = tuple(member for member in state.isr if member in target)
         change = change_state(context, tp, state, state.leader, isr, "reassignment step 8")

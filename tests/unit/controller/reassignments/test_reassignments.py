@@ -266,6 +266,45 @@ async def test_a_target_that_dies_is_waited_for(autojump_clock: MockClock, clust
         await check_moved(cluster, [3, 4])
 
 
+async def test_a_leadership_goes_to_one_of_the_target_that_answers(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3, 4, 5, 9)
+    controller = await cluster.controller_on(9, failure_detection_refused_ms=0)
+    await cluster.create(controller, "t", [[1, 2]])
+    async with catching_up(cluster, 4) as slow:
+        await alter(controller, {TP: [3, 4, 5]})
+        await cluster.until_async(lambda: in_sync(cluster, TP, [1, 2, 3, 5]))
+        cluster.brokers[3].gate = trio.Event()  # it is registered, in sync, and silent
+        slow.clear()
+        await cluster.until_async(partial(is_moved, cluster, [3, 4, 5]))
+        assert (await cluster.state("t")).leader == 4
+        cluster.brokers[3].gate.set()
+        await check_moved(cluster, [3, 4, 5])
+
+
+@pytest.mark.parametrize("target", [[3, 4], [1, 3]])
+async def test_nobody_goes_while_who_would_lead_is_silent(
+    target: list[int], autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2, 3, 4, 9)
+    controller = await cluster.controller_on(9, failure_detection_refused_ms=0)
+    other = TopicPartition("u", 0)
+    await cluster.create(controller, "t", [[1, 2]])
+    await cluster.create(controller, "u", [[2]])
+    async with catching_up(cluster):
+        for broker_id in target:
+            cluster.brokers[broker_id].gate = trio.Event()
+        await alter(controller, {TP: target})
+        await cluster.leader_writes_isr("t", 0, sorted({1, 2, *target}))
+        await cluster.come_to_rest()
+        state = await cluster.state("t")
+        assert (state.leader, sorted(state.isr)) == (1, sorted({1, 2, *target}))
+        assert await alter(controller, {other: [2, 3]}) == {other: 0}, "other events are not held up"
+        for broker_id in target:
+            cluster.brokers[broker_id].gate.set()
+        await check_moved(cluster, target)
+        await check_moved(cluster, [2, 3], other)
+
+
 # --- /admin/reassign_partitions --------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ from strandline.controller.reassignments.steps import (
     plan_departures,
     plan_new_epochs,
     plan_target_leaders,
+    would_lead,
 )
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.types import TopicPartition
@@ -26,6 +27,7 @@ MOVE = PartitionReplicas((1, 2, 3)).towards([4, 5, 6])
 CANCELLED = MOVE.towards([1, 2, 3])
 FEWER = PartitionReplicas((1, 2, 3)).towards([1, 2])
 MORE = PartitionReplicas((1,)).towards([1, 2, 3])
+ALL = (1, 2, 3, 4, 5, 6)
 
 
 def state(*isr: int, leader: int = 1, elr: tuple[int, ...] = (), lossy: tuple[int, ...] = ()) -> LeaderAndIsr:
@@ -33,7 +35,7 @@ def state(*isr: int, leader: int = 1, elr: tuple[int, ...] = (), lossy: tuple[in
 
 
 def context_of(
-    replicas: PartitionReplicas, partition: LeaderAndIsr | None = None, live: tuple[int, ...] = (1, 2, 3, 4, 5, 6)
+    replicas: PartitionReplicas, partition: LeaderAndIsr | None = None, live: tuple[int, ...] = ALL
 ) -> ControllerContext:
     context = ControllerContext(epoch=7)
     context.brokers = {n: LiveBroker(n, 100, (), Address("b", n)) for n in live}
@@ -170,31 +172,41 @@ def test_step_2_raises_the_epoch_and_changes_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("live", "partition", "leader"),
+    ("live", "answering", "partition", "leader"),
     [
-        ((1, 2, 3, 4, 5, 6), state(1, 2, 3, 4, 5, 6), 4),
-        ((1, 5, 6), state(1, 2, 3, 4, 5, 6), 5),
-        ((1, 2, 3), state(1, 2, 3, 4, 5, 6), None),
-        ((1, 4, 5, 6), state(4, 5, 6, leader=5), None),
+        (ALL, ALL, state(1, 2, 3, 4, 5, 6), 4),
+        ((1, 5, 6), ALL, state(1, 2, 3, 4, 5, 6), 5),
+        ((1, 2, 3), ALL, state(1, 2, 3, 4, 5, 6), None),
+        ((1, 4, 5, 6), ALL, state(4, 5, 6, leader=5), None),
+        (ALL, (1, 2, 3, 6), state(1, 2, 3, 4, 5, 6), 6),
+        (ALL, (1, 2, 3), state(1, 2, 3, 4, 5, 6), None),
     ],
 )
-def test_step_7_moves_the_leader_into_the_target_and_keeps_the_isr(
-    live: tuple[int, ...], partition: LeaderAndIsr, leader: int | None
+def test_step_7_moves_the_leader_to_one_of_the_target_that_answers_and_keeps_the_isr(
+    live: tuple[int, ...], answering: tuple[int, ...], partition: LeaderAndIsr, leader: int | None
 ) -> None:
-    changes = plan_target_leaders(context_of(MOVE, partition, live), [TP])
+    changes = plan_target_leaders(context_of(MOVE, partition, live), answering, [TP])
     assert [change.after.leader for change in changes] == ([] if leader is None else [leader])
     assert all(change.after.isr == partition.isr for change in changes)
 
 
 def test_step_8_takes_out_who_has_to_go() -> None:
     context = context_of(MOVE, state(1, 2, 4, 5, 6, leader=4, elr=(3,)))
-    [change] = plan_departures(context, [TP])
+    [change] = plan_departures(context, ALL, [TP])
     assert (change.after.isr, change.after.elr, change.after.leader_epoch) == ((4, 5, 6), (), 5)
     assert has_left(MOVE, change.after)
     assert not has_left(MOVE, context.states[TP])
-    assert plan_departures(context_of(MOVE, state(1, 4, 5, 6)), [TP]) == [], "not before step 7"
-    [fewer] = plan_departures(context_of(FEWER, state(1, elr=(2,))), [TP])
+    assert plan_departures(context_of(MOVE, state(1, 4, 5, 6)), ALL, [TP]) == [], "not before step 7"
+    assert plan_departures(context, [1, 2, 3, 5, 6], [TP]) == [], "not while the leader is silent"
+    [fewer] = plan_departures(context_of(FEWER, state(1, elr=(2,))), ALL, [TP])
     assert (fewer.after.isr, fewer.after.elr) == ((1,), (2,)), "who stays and is eligible stays so"
+
+
+def test_asked_is_the_leader_that_stays_or_whoever_may_take_over() -> None:
+    assert would_lead(context_of(MOVE, state(1, 4, 5, 6)), [TP]) == {4, 5, 6}
+    assert would_lead(context_of(MOVE, state(1, 5, 6)), [TP]) == {5, 6}
+    assert would_lead(context_of(MOVE, state(4, 5, 6, leader=5)), [TP]) == {5}
+    assert would_lead(context_of(MOVE, state(1, 4, 5, 6), live=(1, 2, 5)), [TP]) == {5}
 
 
 # --- what is asked for -----------------------------------------------------------------------------------------------
