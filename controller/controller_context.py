@@ -151,7 +151,8 @@ class ControllerContext:
 
     suspects: brokers that are registered and whose processes seem to be gone (`liveness`): they do not count as live,
         and may come back as they are.
-    shutting_down: brokers that asked for a controlled shutdown; they still get requests but lead nothing new.
+    shutting_down: brokers that asked for a controlled shutdown → the epoch of the life that did (`is_leaving`); they
+        still get requests but lead nothing new.
     unfinished_deletions: topics of `deleting` that something holds up → what.
     offline_replicas: whose log failed, was refused or cannot be made, on a live broker → why; "" where that is not
         kept any more.
@@ -164,7 +165,7 @@ class ControllerContext:
     epoch_zk_version: int = -1
     brokers: dict[int, LiveBroker] = field(default_factory=dict)
     suspects: dict[int, LiveBroker] = field(default_factory=dict)
-    shutting_down: set[int] = field(default_factory=set)
+    shutting_down: dict[int, int] = field(default_factory=dict)
     topics: dict[str, Topic] = field(default_factory=dict)
     states: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
     deleting: dict[str, None] = field(default_factory=dict)
@@ -226,7 +227,12 @@ class ControllerContext:
         """Those that are online and stay, preferred first. (Who has the data is another question:
         `LeaderAndIsr.whole`.)"""
         replicas = self.replicas(topic_partition)
-        return tuple(r for r in replicas if self.is_online(r, topic_partition) and r not in self.shutting_down)
+        return tuple(r for r in replicas if self.is_online(r, topic_partition) and not self.is_leaving(r))
+
+    def is_leaving(self, broker_id: int) -> bool:
+        """This life of the broker asked for a controlled shutdown, whether it was suspected meanwhile or not."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and self.shutting_down.get(broker_id) == broker.epoch
 
     def is_new(self, broker_id: int, topic: Topic) -> bool:
         """The topic was made since this live broker registered, thus since it read its log directories: none of those
@@ -291,7 +297,7 @@ class ControllerContext:
         self.later_epochs = {key: epoch for key, epoch in self.later_epochs.items() if key[1].topic != name}
 
     def remove_broker(self, broker_id: int) -> None:
-        """Forget one life of a broker: what was said of it does not hold for its next one."""
+        """Forget one life of a broker: what was said of it does not hold for its next one. It may come back in the same
+        life (`suspects`): whether that one is about to stop counts by its epoch."""
         self.brokers.pop(broker_id, None)
-        self.shutting_down.discard(broker_id)
         self.offline_replicas = {key: why for key, why in self.offline_replicas.items() if key[0] != broker_id}

@@ -47,14 +47,15 @@ class ControlledShutdown:
         self, request: ControlledShutdownRequest, silent: Sequence[int]
     ) -> tuple[ControlledShutdownResponse, Mark]:
         context, leaving = self._context, request.broker_id
-        broker = context.brokers.get(leaving)
+        # Who is suspected may ask, too: what it led has moved by then, wherever that could be.
+        broker = context.brokers.get(leaving) or context.suspects.get(leaving)
         if broker is None:
             return ControlledShutdownResponse(ErrorCode.BROKER_NOT_AVAILABLE, []), {}
         if request.broker_epoch not in (-1, broker.epoch):
             return ControlledShutdownResponse(ErrorCode.STALE_BROKER_EPOCH, []), {}
-        if leaving not in context.shutting_down:
+        if context.shutting_down.get(leaving) != broker.epoch:
             self._log.info("controlled shutdown", broker=leaving)
-            context.shutting_down.add(leaving)
+            context.shutting_down[leaving] = broker.epoch
 
         # What it leads goes first, all the way: clients wait for that.
         led = dict.fromkeys(context.leads(leaving))

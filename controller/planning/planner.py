@@ -192,7 +192,7 @@ def plan_controlled_shutdown(
     context: ControllerContext, leaving: int, silent: Collection[int], partitions: Iterable[TopicPartition]
 ) -> list[PartitionChange]:
     """Take a broker that is about to stop out of leadership and ISR wherever another in-sync replica can stay
-    (`leaving` is in `context.shutting_down` already).
+    (`leaving` is known as such already).
 
     silent: brokers that are registered and do not answer. One that has just died is so until its session ends: an ISR
     of such members alone would have lost the one that is whole."""

@@ -64,7 +64,7 @@ def _why_not_able(
     state = context.states.get(topic_partition)
     if preferred not in context.brokers:
         return "is away"
-    if preferred in context.shutting_down:
+    if context.is_leaving(preferred):
         return "is about to stop"
     if not context.is_online(preferred, topic_partition):
         why = context.offline_replicas[preferred, topic_partition]

@@ -34,7 +34,7 @@ def context_of(
 ) -> ControllerContext:
     context = ControllerContext(epoch=7, epoch_zk_version=6)
     context.brokers = {b: broker(b) for b in live}
-    context.shutting_down = set(shutting_down)
+    context.shutting_down = {b: context.brokers[b].epoch for b in shutting_down if b in live}
     context.topics = {"t": Topic("t", b"i" * 16, {0: replicas})}
     if state is not None:
         context.states = {TP: state}

@@ -54,7 +54,7 @@ def _away(context: ControllerContext) -> None:
 
 
 def _leaving(context: ControllerContext) -> None:
-    context.shutting_down.add(1)
+    context.shutting_down[1] = context.brokers[1].epoch
 
 
 def _refused(context: ControllerContext) -> None:

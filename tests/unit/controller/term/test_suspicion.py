@@ -282,6 +282,46 @@ async def test_who_stops_hands_nothing_to_a_suspect(autojump_clock: MockClock, c
     assert (await cluster.state("t")).leader == 1
 
 
+async def test_who_is_about_to_stop_is_so_after_a_false_alarm_too(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3]])
+    await cluster.come_to_rest()
+    await controller.ask(ControlledShutdownRequest(2, cluster.brokers[2].epoch))
+    refuse(cluster, 2)
+    await trio.sleep(SOON_S)
+    answer_again(cluster, 2)
+    await trio.sleep(SOON_S)
+    assert 2 in controller.term.context.brokers
+    await cluster.create(controller, "late", [[2, 3]])
+    assert ((await cluster.state("late")).leader, (await cluster.state("late")).isr) == (3, [3])
+    cluster.kill(2)
+    await cluster.brokers[2].start()
+    await cluster.come_to_rest()
+    await cluster.create(controller, "later", [[2, 3]])
+    assert (await cluster.state("later")).leader == 2, "its next life is a broker like any other"
+
+
+async def test_who_is_suspected_and_asks_to_stop_may_do_so(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3], [2, 3]])
+    await cluster.create(controller, "single", [[2]])
+    await cluster.leader_writes_isr("t", 1, [2])
+    await cluster.come_to_rest()
+    refuse(cluster, 2)
+    await trio.sleep(SOON_S)
+    leaving = cluster.brokers[2]
+    response = await controller.ask(ControlledShutdownRequest(2, leaving.epoch))
+    assert (response.error_code, response.remaining_partitions) == (0, [("t", 1)]), "only what may move yet"
+    stale = await controller.ask(ControlledShutdownRequest(2, leaving.epoch - 1))
+    assert stale.error_code == ErrorCode.STALE_BROKER_EPOCH
+    answer_again(cluster, 2)
+    await trio.sleep(SOON_S)
+    await cluster.create(controller, "late", [[2, 3]])
+    assert (await cluster.state("late")).leader == 3
+
+
 # --- Who succeeds a controller -------------------------------------------------------------------------------------
 
 
@@ -388,4 +428,4 @@ async def test_stale_epochs_of_a_succeeded_controller_are_refused(autojump_clock
     await trio.sleep(SOON_S)
     assert term.over is not None
     response = await cluster.controllers[2].ask(ControlledShutdownRequest(1, cluster.brokers[1].epoch))
-    assert response.error_code == ErrorCode.BROKER_NOT_AVAILABLE
+    assert (response.error_code, response.remaining_partitions) == (0, []), "and it may stop: it leads nothing"
