@@ -23,6 +23,7 @@ from strandline.controller.reassignments.reassignment_lines import ReassignmentL
 from strandline.controller.reassignments.reassignment_store import Move, ReassignmentStore, Written
 from strandline.controller.reassignments.steps import (
     has_left,
+    is_over_without_leader,
     may_go,
     needs_minimum,
     plan_departures,
@@ -89,6 +90,7 @@ class Reassignments:
         self._seen = {tp: seen for tp, seen in self._seen.items() if moving.get(tp) == seen[0]}
         ready: list[TopicPartition] = []
         fresh: list[TopicPartition] = []
+        over: list[TopicPartition] = []
         minimums = await self._minimums(moving)
         for number, (tp, replicas) in enumerate(moving.items(), 1):
             state = self._context.states.get(tp)
@@ -99,6 +101,8 @@ class Reassignments:
                         ready.append(tp)
                 elif state.leader_epoch == epoch:
                     fresh.append(tp)
+            elif state is not None and is_over_without_leader(replicas, state) and tp not in self._stuck:
+                over.append(tp)
             if number % PARTITIONS_PER_WAVE == 0:
                 await trio.lowlevel.checkpoint()  # events take their turns: the context stays as it is
         is_progress = False
@@ -114,7 +118,11 @@ class Reassignments:
                 self._ask_who_answers(ready)
             else:
                 is_progress = await self._finish_where_led(ready, minimums, answering) or is_progress
-        if is_progress and max(len(fresh), len(ready)) > PARTITIONS_PER_WAVE:
+        if over:
+            some = over[:PARTITIONS_PER_WAVE]
+            left = {tp: Move(self._context.topics[tp.topic].topic_id, moving[tp], moving[tp].done) for tp in some}
+            is_progress = await self._arrive(left, are_led=False) or is_progress
+        if is_progress and max(len(fresh), len(ready), len(over)) > PARTITIONS_PER_WAVE:
             self._agenda.put(self.go_on)
         if moving and not self._will_look:
             self._will_look = True
@@ -195,16 +203,20 @@ class Reassignments:
                 continue  # it was not written, for a reason that was logged
             if has_left(replicas, state):
                 left[tp] = Move(topic.topic_id, replicas, replicas.done)
+        return await self._arrive(left, are_led=True)
+
+    async def _arrive(self, left: Mapping[TopicPartition, Move], *, are_led: bool) -> bool:
+        """Steps 10 to 11 of those that nobody has to leave any more. Returns whether any of them is done."""
         # 10, then 6
         written = await self.store.write(left)
-        context.set_replicas({**written.stands, **written.found})
+        self._context.set_replicas({**written.stands, **written.found})
         self._stuck.update(dict.fromkeys(tp for tp in left if tp not in written.stands and tp not in written.found))
         done = {tp: left[tp] for tp in written.stands}
-        # 8, 9 and 11: who stays hears it, who goes deletes its log, everybody has the metadata.
-        builder = OrderBuilder(context)
+        # 8, 9 and 11: who stays hears it, who goes deletes its log, if others have it, everybody has the metadata.
+        builder = OrderBuilder(self._context)
         for tp, move in done.items():
             for broker_id in move.before.removing:
-                builder.stop(broker_id, [tp], delete=True)
+                builder.stop(broker_id, [tp], delete=are_led)
         self._tell_done(done, builder)
         return bool(done)
 

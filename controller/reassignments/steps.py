@@ -16,7 +16,8 @@ ones (`PartitionReplicas`); the numbers are those of the reference text (000, "P
 Step 6 comes once ZooKeeper has step 10, as everything here; and brokers hear of 7 to 11 when that stands. Until then
 the old leader goes on with its whole ISR, and the next controller finds in ZooKeeper how far this one came: every step
 may be repeated. What those who go were not told any more they find out from the metadata
-(`broker/upkeep/departed_replicas`).
+(`broker/upkeep/departed_replicas`). What was cancelled and changed nothing needs 10 only, where nobody leads
+(`is_over_without_leader`); whoever was added for it keeps its log until there is a leader that has all of it.
 """
 
 from __future__ import annotations
@@ -54,6 +55,19 @@ def may_go(replicas: PartitionReplicas, state: LeaderAndIsr, min_insync_replicas
     if any(member not in replicas.adding for member in credited):
         return False
     return not credited or (min_insync_replicas is not None and len(staying) >= min(min_insync_replicas, len(target)))
+
+
+def is_over_without_leader(replicas: PartitionReplicas, state: LeaderAndIsr) -> bool:
+    """Whether a cancelled reassignment may end while nobody leads the partition. All original replicas stay; whom it
+    had added counts for nothing, and cannot meanwhile: only a leader takes anybody into the ISR. And somebody is known
+    to have everything: else the longest log of all replicas is to lead, and one that was added may have that."""
+    counting = (*state.isr, *state.elr, state.last_known_leader)
+    return (
+        not state.has_leader
+        and bool(state.whole)
+        and set(replicas.adding) == set(replicas.removing)
+        and not any(member in replicas.adding for member in counting)
+    )
 
 
 def needs_minimum(replicas: PartitionReplicas, state: LeaderAndIsr) -> bool:

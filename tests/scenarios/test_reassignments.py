@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.protocol.znodes import PartitionStateZnode, ReassignPartitionsZnode, TopicZnode
 from strandline.runtime.coordination import SetData
 from strandline.testkit.cluster import LOG_DIR
@@ -149,6 +149,25 @@ async def test_an_old_replica_that_was_away_at_the_end_removes_its_log_when_it_i
         assert 3 in moving.folders()
         await moving.cluster.start_broker(3)
         await moving.check({0: [5, 6, 4]})
+
+
+async def test_what_is_cancelled_while_nobody_leads_leaves_a_log_until_somebody_does(
+    autojump_clock: MockClock,
+) -> None:
+    async with moves([2], brokers=4, min_insync_replicas=1) as moving:
+        cluster = moving.cluster
+        await moving.ledger.produce(moving.producer, T0, numbered("m", 50))
+        cluster.cut_both(3, 2)
+        await moving.ask({0: [3]})
+        die(cluster, 2)
+        await cluster.until(lambda: cluster.leader(T0) == NO_BROKER, "nobody leads", within_s=60)
+        assert await moving.ask({0: None}) == {0: 0}
+        assert moving.has_arrived(0, [2])
+        await trio.sleep(20)
+        assert moving.folders() == [2, 3]
+        cluster.heal(3, 2)
+        await cluster.start_broker(2)
+        await moving.check({0: [2]})
 
 
 async def test_everything_stops_in_the_middle_and_starts_again(autojump_clock: MockClock) -> None:

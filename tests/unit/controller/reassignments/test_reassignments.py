@@ -305,6 +305,32 @@ async def test_nobody_goes_while_who_would_lead_is_silent(
         await check_moved(cluster, [2, 3], other)
 
 
+async def test_what_was_cancelled_ends_though_nobody_leads_and_no_log_goes_before_somebody_does(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2, 9)
+    controller = await cluster.controller_on(9)
+    await cluster.create(controller, "t", [[1]])
+    async with catching_up(cluster, 2):
+        await alter(controller, {TP: [2]})
+        await cluster.come_to_rest()
+        cluster.kill(1)
+        await cluster.come_to_rest()
+        assert (await cluster.state("t")).leader == -1
+        assert await alter(controller, {TP: None}) == {TP: 0}
+        assert await is_moved(cluster, [1])
+        await cluster.come_to_rest()
+        assert cluster.brokers[2].metadata[TP].replicas == [1]
+        [stopped] = cluster.brokers[2].told(StopReplicaRequest)
+        assert [each.delete_partition for each in stopped.partition_states] == [False]
+        assert TP not in cluster.brokers[2].roles
+        await cluster.brokers[1].start()
+        await cluster.come_to_rest()
+        state = await cluster.state("t")
+        assert (state.leader, state.isr) == (1, [1])
+        assert cluster.brokers[1].roles[TP].replicas == [1]
+
+
 # --- /admin/reassign_partitions --------------------------------------------------------------------------------------
 
 

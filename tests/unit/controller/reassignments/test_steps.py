@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from strandline.controller.partition_replicas import PartitionReplicas
 from strandline.controller.reassignments.request_checks import plan_move
 from strandline.controller.reassignments.steps import (
     has_left,
+    is_over_without_leader,
     may_go,
     needs_minimum,
     plan_departures,
@@ -158,6 +161,28 @@ def test_who_goes_takes_nothing_along(
         assert set(target) <= set(original), "who is new has come"
         assert not (isr | eligible) & (set(original) - set(target)), "who was there before and goes had nothing alone"
         assert len(staying) >= min(minimum, len(target)) or not (isr | eligible) & set(replicas.removing)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "partition", "is_over"),
+    [
+        (CANCELLED, state(1, 2, leader=-1), True),
+        (CANCELLED, state(1, leader=-1, elr=(2,)), True),
+        (CANCELLED, state(1, 2, leader=1), False),  # its leader may take others into the ISR yet
+        (CANCELLED, state(1, 4, leader=-1), False),
+        (CANCELLED, state(1, leader=-1, elr=(4,)), False),
+        (CANCELLED, state(1, leader=-1, lossy=(1,)), False),  # 4 may have the longest log that is left
+        (CANCELLED, replace(state(1, leader=-1), last_known_leader=4), False),
+        (MOVE, state(1, 2, 3, leader=-1), False),  # it was not cancelled
+        (FEWER, state(1, leader=-1), False),  # original replicas go by the steps
+        (MOVE.towards([1, 2]), state(1, leader=-1), False),
+        (MOVE.towards([1, 2, 3, 4]), state(1, leader=-1), False),
+    ],
+)
+def test_what_was_cancelled_and_changed_nothing_ends_though_nobody_leads(
+    replicas: PartitionReplicas, partition: LeaderAndIsr, is_over: bool
+) -> None:
+    assert is_over_without_leader(replicas, partition) is is_over
 
 
 # --- the steps -------------------------------------------------------------------------------------------------------
