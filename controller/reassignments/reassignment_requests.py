@@ -66,10 +66,10 @@ class ReassignmentRequests:
         moves = {tp: plan for tp, plan in plans.items() if isinstance(plan, Move)}
         begun.update(moves)
         written = await self._reassignments.begin(moves, overrules_tools=True)
-        for tp in moves:
+        for tp, move in moves.items():
             if tp in written.refused:
                 plans[tp] = BrokerError(ErrorCode.POLICY_VIOLATION, written.refused[tp])
-            elif tp not in written.stands:
+            elif tp not in written.stands and written.found.get(tp) != move.after.done:  # else it has ended meanwhile
                 text = f"{tp} was changed by somebody else meanwhile: repeat"
                 plans[tp] = BrokerError(ErrorCode.REQUEST_TIMED_OUT, text)
         return plans

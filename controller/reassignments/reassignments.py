@@ -74,13 +74,23 @@ class Reassignments:
         """Write down where these are to go (step 1), and take them as far as they can go now. overrules_tools: whatever
         `/admin/reassign_partitions` asks for them counts no more."""
         written = await self.store.write(moves, overrules_tools=overrules_tools)
-        self._context.set_replicas({**written.stands, **written.found})
         begun = {tp: moves[tp] for tp in written.stands if moves[tp].before != moves[tp].after}
         self.lines.begun(begun)
         at_once = {tp: move for tp, move in begun.items() if not move.after.is_moving}
-        self._tell_done(at_once, OrderBuilder(self._context))  # at most the order is another one now
+        unheard = self._ended(written.found)
+        self._context.set_replicas({**written.stands, **written.found})
+        self._tell_done({**at_once, **unheard})
         await self.go_on()
         return written
+
+    def _ended(self, found: Moving) -> dict[TopicPartition, Move]:
+        """What this term ended, and did not hear of, since the answer of ZooKeeper was lost."""
+        ended = {}
+        for tp, after in found.items():
+            before = self._context.replicas_of(tp)
+            if before is not None and before.is_moving and before.done == after:
+                ended[tp] = Move(self._context.topics[tp.topic].topic_id, before, after)
+        return ended
 
     # --- 2 to 10 -----------------------------------------------------------------------------------------------
 
@@ -121,7 +131,7 @@ class Reassignments:
         if over:
             some = over[:PARTITIONS_PER_WAVE]
             left = {tp: Move(self._context.topics[tp.topic].topic_id, moving[tp], moving[tp].done) for tp in some}
-            is_progress = await self._arrive(left, are_led=False) or is_progress
+            is_progress = await self._arrive(left) or is_progress
         if is_progress and max(len(fresh), len(ready), len(over)) > PARTITIONS_PER_WAVE:
             self._agenda.put(self.go_on)
         if moving and not self._will_look:
@@ -203,26 +213,28 @@ class Reassignments:
                 continue  # it was not written, for a reason that was logged
             if has_left(replicas, state):
                 left[tp] = Move(topic.topic_id, replicas, replicas.done)
-        return await self._arrive(left, are_led=True)
+        return await self._arrive(left)
 
-    async def _arrive(self, left: Mapping[TopicPartition, Move], *, are_led: bool) -> bool:
+    async def _arrive(self, left: Mapping[TopicPartition, Move]) -> bool:
         """Steps 10 to 11 of those that nobody has to leave any more. Returns whether any of them is done."""
         # 10, then 6
         written = await self.store.write(left)
         self._context.set_replicas({**written.stands, **written.found})
         self._stuck.update(dict.fromkeys(tp for tp in left if tp not in written.stands and tp not in written.found))
         done = {tp: left[tp] for tp in written.stands}
-        # 8, 9 and 11: who stays hears it, who goes deletes its log, if others have it, everybody has the metadata.
-        builder = OrderBuilder(self._context)
-        for tp, move in done.items():
-            for broker_id in move.before.removing:
-                builder.stop(broker_id, [tp], delete=are_led)
-        self._tell_done(done, builder)
+        self._tell_done(done)
         return bool(done)
 
-    def _tell_done(self, done: Mapping[TopicPartition, Move], builder: OrderBuilder) -> None:
-        """`builder` may hold more to be said. What was settled before and not said is said with it."""
+    def _tell_done(self, done: Mapping[TopicPartition, Move]) -> None:
+        """8, 9 and 11: who stays hears it, who goes deletes its log, but while nobody leads, and everybody has the
+        metadata. What was settled before and not said is said with it."""
         self.lines.done(done)
+        context = self._context
+        builder = OrderBuilder(context)
+        for tp, move in done.items():
+            for broker_id in move.before.removing:
+                if broker_id not in move.after.assigned:
+                    builder.stop(broker_id, [tp], delete=context.has_live_leader(tp))
         self._settlement.announce(dict.fromkeys(done), builder)
         if done:
             self.on_done()

@@ -29,6 +29,7 @@ from strandline.protocol.znodes import (
     PartitionStateZnode,
     TopicZnode,
 )
+from strandline.runtime.coordination import ConnectionLost
 from support.scripted_moves import (
     ADMIN,
     TP,
@@ -329,6 +330,35 @@ async def test_what_was_cancelled_ends_though_nobody_leads_and_no_log_goes_befor
         state = await cluster.state("t")
         assert (state.leader, state.isr) == (1, [1])
         assert cluster.brokers[1].roles[TP].replicas == [1]
+
+
+@pytest.mark.parametrize("lost_write", [1, 2])
+async def test_a_lost_answer_of_zookeeper_changes_neither_the_answer_nor_what_brokers_are_told(
+    lost_write: int, autojump_clock: MockClock, cluster: Any
+) -> None:
+    """The event is repeated: after the second write the reassignment, a cancelled one, has ended already."""
+    await cluster.start(1, 2, 9)
+    session = Recorded(cluster.brokers[9].coordination)
+    controller = await cluster.controller_on(9, via=lambda _: session)
+    await cluster.create(controller, "t", [[1]])
+    async with catching_up(cluster, 2):
+        await alter(controller, {TP: [2]})
+        cluster.kill(1)
+        await cluster.come_to_rest()
+
+        def lose_answer() -> None:
+            session.ends_after = None
+            raise ConnectionLost("cut")
+
+        session.writes.clear()
+        session.ends_after, session.end = lost_write, lose_answer
+        assert await alter(controller, {TP: None}) == {TP: 0}
+        assert session.ends_after is None
+        assert await is_moved(cluster, [1])
+        await cluster.come_to_rest()
+        assert len(cluster.brokers[2].told(StopReplicaRequest)) == 1
+        assert cluster.brokers[2].metadata[TP].replicas == [1]
+        assert len(cluster.logged("reassignment done")) == 1
 
 
 # --- /admin/reassign_partitions --------------------------------------------------------------------------------------
