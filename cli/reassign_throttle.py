@@ -110,19 +110,30 @@ def remove_throttle(admin: Admin, brokers: Iterable[int], topics: Iterable[str])
             admin.alter_configs(ConfigResource.TOPIC, name, dict.fromkeys(found))
             removed.append(f"topic {name}")
     for broker_id in brokers:
-        entries = admin.describe_configs(ConfigResource.BROKER, str(broker_id))
-        found = [each.name for each in entries if _is_of_broker(each.config_source) and each.name in RATES]
+        found = _rates_of(admin, broker_id)
         if found:
             admin.alter_configs(ConfigResource.BROKER, str(broker_id), dict.fromkeys(found))
             removed.append(f"broker {broker_id}")
     return removed
 
 
-def _is_of_broker(source: int) -> bool:
-    """Not what is set for all brokers, or in a file: a reassignment sets neither."""
-    from strandline.protocol.messages import ConfigSource
+def _rates_of(admin: Admin, broker_id: int) -> list[str]:
+    """The keys that are set. Not what is set for all brokers, or in a file: a reassignment sets neither."""
+    from strandline.protocol.messages import ConfigResource, ConfigSource
 
-    return source == ConfigSource.DYNAMIC_BROKER
+    entries = admin.describe_configs(ConfigResource.BROKER, str(broker_id))
+    return [each.name for each in entries if each.config_source == ConfigSource.DYNAMIC_BROKER and each.name in RATES]
+
+
+def tell_left(admin: Admin, brokers: Iterable[int]) -> None:
+    """A throttle that is set while nothing is under way: it may be of somebody who keeps it, so it is not removed
+    before somebody says whose it is. A ClientError."""
+    left = [f"broker {broker_id}" for broker_id in brokers if _rates_of(admin, broker_id)]
+    if left:
+        click.echo(
+            f"A throttle is still set for {named(left, MOST_NAMED)}; to remove it: strandline reassign verify FILE, or "
+            f"of each broker: strandline configs delete --broker ID {' '.join(RATES)}"
+        )
 
 
 def throttle_kept_option(function: F) -> F:

@@ -11,7 +11,7 @@ from strandline.cli.cluster_picture import ClusterPicture, look, named, tell_fai
 from strandline.cli.json_files import Assignment, one_path, plan_argument, read_assignment
 from strandline.cli.options import admin_of, bootstrap_option, output_option, settings_option, show_json
 from strandline.cli.reassign_execution import SETTLING_LOOKS, SETTLING_S, Progress, progress
-from strandline.cli.reassign_throttle import removed_if_idle, tell_removed, throttle_kept_option
+from strandline.cli.reassign_throttle import removed_if_idle, tell_left, tell_removed, throttle_kept_option
 from strandline.cli.session import session_of
 from strandline.cli.tables import show_table
 from strandline.cli.wording import counted, printable, sized
@@ -48,7 +48,7 @@ def verify(
 ) -> int:
     """Show what of FILE is done and how far the rest is; without FILE, whatever is under way. Exit code 1 while
     something is not done. When nothing in the cluster is under way any more, the throttle of FILE's topics and of all
-    brokers is removed."""
+    brokers is removed; without FILE it is only said that one is set."""
     path = one_path(path, option_path)
     plan = None if path is None else read_assignment(path)
     with admin_of(ctx, bootstrap, settings, TIMEOUT_MS) as admin:
@@ -57,13 +57,15 @@ def verify(
         rows = _rows(picture, plan, now)
         topics = {tp.topic for tp in plan or {}}
         removed = removed_if_idle(admin, picture, topics) if topics and not preserve_throttles else []
-    if output == "json":
-        show_json("reassign.verify", partitions=rows, waits=now.waits, throttles_removed=removed or [])
-    else:
-        _show_rows(rows)
-        for text in now.waits:
-            click.echo(f"strandline: {printable(text)}", err=True)
-        tell_removed(removed)
+        if output == "json":
+            show_json("reassign.verify", partitions=rows, waits=now.waits, throttles_removed=removed or [])
+        else:
+            _show_rows(rows)
+            for text in now.waits:
+                click.echo(f"strandline: {printable(text)}", err=True)
+            tell_removed(removed)
+            if not rows and not preserve_throttles:
+                tell_left(admin, picture.racks)
     return 0 if all(row["status"] == DONE for row in rows) else 1
 
 

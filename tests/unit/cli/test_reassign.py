@@ -293,6 +293,19 @@ def test_a_throttle_is_set_for_who_takes_part_and_removed_when_it_is_done(moving
     assert "Removed the throttle of topic t, topic u, broker 1, broker 2, broker 3." in ran.out
 
 
+def test_without_a_plan_a_throttle_is_not_removed_and_told(moving: Any, plan: Path) -> None:
+    moving.cluster.moves.looks = None
+    moving("reassign", "execute", str(plan), "--throttle", "5000")
+    assert "still set" not in moving("reassign", "verify").out, "it is for what is under way"
+    moving.cluster.moves.looks = 0
+    ran = moving("reassign", "verify")
+    assert ran.code == 0 and moving.cluster.moves.configs[ConfigResource.BROKER, "1"] == RATES
+    assert "A throttle is still set for broker 1, broker 2, broker 3; to remove it: strandline reassign" in ran.out
+    assert "still set" not in moving("reassign", "verify", "--preserve-throttles").out
+    assert "still set" not in moving("reassign", "verify", str(plan)).out
+    assert moving("reassign", "verify").out == "Nothing is under way.\n"
+
+
 def test_what_is_under_way_in_the_same_topic_stays_throttled(moving: Any, plan: Path) -> None:
     moving.cluster.moves.looks = None
     write_assignment(plan, {T1: (3, 1)})
