@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,9 @@ from strandline.cli.wording import counted
 
 if TYPE_CHECKING:
     from strandline.cli.cluster import EmbeddedCluster
-    from strandline.protocol.messages import MetadataResponse
+    from strandline.client.reassignments import OngoingReassignment
+    from strandline.protocol.messages import MetadataPartition, MetadataResponse
+    from strandline.protocol.types import TopicPartition
 
 _MEGABYTE = 1_000_000
 MOST_LINES = 10
@@ -164,7 +167,7 @@ def describe(cluster: EmbeddedCluster) -> dict[str, Any]:
         },
         "brokers": brokers,
         "controller_id": witness.controller_id if witness else None,
-        **what_witness_says(witness),
+        **what_witness_says(witness, _moves(witness, ",".join(str(cluster.address(each)) for each in answers))),
     }
     report["healthy"] = (
         witness is not None
@@ -177,21 +180,55 @@ def describe(cluster: EmbeddedCluster) -> dict[str, Any]:
     return report
 
 
-def what_witness_says(witness: MetadataResponse | None) -> dict[str, Any]:
-    """Of partitions and topics; None for each where nobody says."""
-    return {**_counts(witness), **_reasons(witness)}
+def _moves(witness: MetadataResponse | None, bootstrap_servers: str) -> Mapping[TopicPartition, OngoingReassignment]:
+    """What is being moved of the partitions that seem to lack replicas; nothing where the controller does not say."""
+    lacking = [tp for tp, each in _partitions(witness).items() if len(each.isr_nodes) < len(each.replica_nodes)]
+    if not lacking:
+        return {}
+    from strandline import Admin
+    from strandline.cli.topics import MOVES_TIMEOUT_MS
+    from strandline.client.errors import ClientError
+
+    found: dict[TopicPartition, OngoingReassignment] = {}
+    try:
+        with Admin(bootstrap_servers, request_timeout_ms=MOVES_TIMEOUT_MS) as admin:
+            found = admin.list_partition_reassignments(lacking, timeout_ms=MOVES_TIMEOUT_MS)
+    except ClientError:
+        pass
+    return found
 
 
-def _counts(witness: MetadataResponse | None) -> dict[str, int | None]:
-    """Topics and partitions, and how many lack something."""
+def what_witness_says(
+    witness: MetadataResponse | None, moving: Mapping[TopicPartition, OngoingReassignment]
+) -> dict[str, Any]:
+    """Of partitions and topics; None for each where nobody says. moving: to other brokers."""
+    return {**_counts(witness, moving), **_reasons(witness)}
+
+
+def _partitions(witness: MetadataResponse | None) -> dict[TopicPartition, MetadataPartition]:
+    from strandline.protocol.types import TopicPartition
+
+    topics = () if witness is None else witness.topics
+    every = ((topic.name or "", each) for topic in topics for each in topic.partitions)
+    return {TopicPartition(name, each.partition_index): each for name, each in every}
+
+
+def _counts(
+    witness: MetadataResponse | None, moving: Mapping[TopicPartition, OngoingReassignment]
+) -> dict[str, int | None]:
+    """Topics and partitions, and how many lack something. As in Kafka, a replica that is only being added is not one
+    that lacks."""
     if witness is None:
         return dict.fromkeys(("topics", "partitions", "without_leader", "under_replicated"))
-    partitions = [partition for topic in witness.topics for partition in topic.partitions]
+    partitions = _partitions(witness)
     return {
         "topics": len(witness.topics),
         "partitions": len(partitions),
-        "without_leader": sum(partition.leader_id < 0 for partition in partitions),
-        "under_replicated": sum(len(partition.isr_nodes) < len(partition.replica_nodes) for partition in partitions),
+        "without_leader": sum(each.leader_id < 0 for each in partitions.values()),
+        "under_replicated": sum(
+            len(each.isr_nodes) < len(moving[tp].original if tp in moving else each.replica_nodes)
+            for tp, each in partitions.items()
+        ),
     }
 
 

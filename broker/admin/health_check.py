@@ -128,8 +128,9 @@ class HealthCheck:
 
 
 def _is_under_replicated(partition: Partition) -> bool:
+    """Replicas that a reassignment is only adding are not among those that lack."""
     leadership = partition.leadership
-    return leadership is not None and len(leadership.isr) < len(leadership.replicas)
+    return leadership is not None and len(leadership.isr) < leadership.replication_factor
 
 
 def _named(partitions: Collection[str]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from strandline.cli.cluster_commands import MOST_LINES, verdict, what_witness_says
+from strandline.client.reassignments import OngoingReassignment
 from strandline.protocol.messages import (
     MetadataBroker,
     MetadataPartition,
@@ -15,6 +16,7 @@ from strandline.protocol.messages import (
     RefusedReplica,
     UnfinishedDeletion,
 )
+from strandline.protocol.types import TopicPartition
 
 
 def report_of(*states: str, zookeeper: str = "up") -> dict[str, Any]:
@@ -67,6 +69,18 @@ def test_one_is_not_counted_as_many() -> None:
     assert verdict(lacking).startswith("1 partition without a leader, 0 under-replicated of 6")
 
 
+def test_as_in_kafka_a_replica_that_is_only_being_added_is_not_one_that_lacks() -> None:
+    partitions = [MetadataPartition(0, number, 1, 1, [1, 2, 3, 4], [1, 2]) for number in range(4)]
+    witness = MetadataResponse([], [MetadataTopic(0, "t", partitions)], 1, "c")
+    moving = {
+        TopicPartition("t", 0): OngoingReassignment((1, 2, 3, 4), (3, 4), ()),
+        TopicPartition("t", 1): OngoingReassignment((3, 4, 1, 2), (3, 4), (1, 2)),
+        TopicPartition("t", 2): OngoingReassignment((1, 4, 2, 3), (4,), (2, 3)),
+    }
+    assert what_witness_says(witness, moving)["under_replicated"] == 2
+    assert what_witness_says(witness, {})["under_replicated"] == 4
+
+
 def refused(count: int) -> MetadataResponse:
     """A topic of which broker 2 serves no replica."""
     partitions = [
@@ -79,7 +93,7 @@ def refused(count: int) -> MetadataResponse:
 
 @pytest.mark.parametrize(("count", "shown"), [(1, 1), (MOST_LINES, MOST_LINES), (MOST_LINES + 2, MOST_LINES)])
 def test_each_replica_that_is_refused_is_shown_with_its_reason_up_to_some(count: int, shown: int) -> None:
-    reasons = what_witness_says(refused(count))
+    reasons = what_witness_says(refused(count), {})
     assert reasons["refused_replicas"] == [
         {"topic": "t", "partition": index, "broker": 2, "why": f"/data/t-{index} is damaged; mend it"}
         for index in range(count)
@@ -97,6 +111,6 @@ def test_each_replica_that_is_refused_is_shown_with_its_reason_up_to_some(count:
 def test_a_deletion_that_is_held_up_is_shown_with_its_reason_and_nothing_is_healthy() -> None:
     why = "broker 2 cannot delete gone-0: its log is not deleted"
     witness = MetadataResponse([], [], 1, "c", unfinished_deletions=[UnfinishedDeletion("gone", why)])
-    report = {**report_of("up"), **what_witness_says(witness)}
+    report = {**report_of("up"), **what_witness_says(witness, {})}
     assert report["unfinished_deletions"] == [{"topic": "gone", "why": why}]
     assert verdict(report) == f"topic gone is being deleted and goes as soon as it can: {why}"
