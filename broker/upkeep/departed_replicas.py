@@ -17,11 +17,15 @@ nothing any more. So
 4 then the replica goes as if the controller had ordered it (`RoleChanges`)
 
 What cannot be done now (nobody leads, the leader does not answer, the disk refuses) is tried again.
+
+A topic that is being deleted takes such a log along: the controller says so by its id, and waits for the replicas that
+it knows of only. What it does not name any more, since it was deleted while this broker was away, proves nothing: an
+old copy of ZooKeeper lacks topics, too. Logs of these stay, for the operator whom a line tells of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -34,6 +38,8 @@ from strandline.client.connection import Connection
 from strandline.client.errors import ClientError
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.messages import (
+    LEADER_DURING_DELETE,
+    LEADER_EPOCH_TOPIC_DELETED,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
@@ -60,6 +66,7 @@ MAX_EPOCHS = 20
 """Of each of them."""
 REMOVALS_PER_STEP = 5
 """As for the controller's orders: removing a log renames its folder."""
+MOST_NAMED = 10
 
 
 class Departed(NamedTuple):
@@ -100,16 +107,32 @@ class DepartedReplicas:
         self._log = log
         self._limited = RateLimited(log, interval_s=REPEAT_LINE_S)
         self._wake = trio.Event()
+        self._deleted: dict[TopicPartition, TopicId] = {}
+        """Logs that are left here of topics that somebody deletes."""
         replicas.on_metadata(self._look_at)
 
     def _look_at(self, request: UpdateMetadataRequest) -> None:
         broker_id, logs = self._replicas.broker_id, self._logs.logs
         for topic in request.topic_states:
             for state in topic.partition_states:
-                tp = (topic.topic_name, state.partition_index)
+                tp = TopicPartition(topic.topic_name, state.partition_index)
                 if broker_id not in state.replicas and state.replicas and tp in logs:
                     self._wake.set()
-                    return
+                    if state.leader == LEADER_DURING_DELETE:
+                        self._deleted[tp] = topic.topic_id
+        if request.all_topics is not None:
+            self._tell_strays(frozenset(request.all_topics))
+
+    def _tell_strays(self, there: Collection[str]) -> None:
+        strays = [str(tp) for tp in self._logs.logs if tp.topic not in there]
+        if strays:
+            self._log.warning(
+                "logs of topics that are not there are kept",
+                count=len(strays),
+                partitions=strays[:MOST_NAMED],
+                remedy="if they were deleted while this broker was away, and ZooKeeper's data is no old copy, remove "
+                "their folders while the broker is stopped",
+            )
 
     async def run(self) -> None:
         while True:
@@ -122,6 +145,7 @@ class DepartedReplicas:
 
     async def remove_all(self) -> bool:
         """One look at all logs. Whether nothing is left to be tried again."""
+        is_done = await self._remove_deleted()
         by_leader: dict[int, list[Departed]] = {}
         for count, tp in enumerate(list(self._logs.logs), 1):
             departed = self._departed(tp)
@@ -129,7 +153,6 @@ class DepartedReplicas:
                 by_leader.setdefault(departed.leader, []).append(departed)
             if count % PARTITIONS_PER_STEP == 0:
                 await trio.lowlevel.checkpoint()
-        is_done = True
         for leader, of_one in by_leader.items():
             while some := of_one[:MAX_ASKED]:
                 del of_one[:MAX_ASKED]
@@ -137,6 +160,22 @@ class DepartedReplicas:
                 answers = await self._ask_leader(leader, some)
                 is_done = await self._remove(some, answers) and is_done
         return is_done
+
+    async def _remove_deleted(self) -> bool:
+        """Those of topics that are being deleted. Whether all are gone."""
+        for count, (tp, topic_id) in enumerate(list(self._deleted.items()), 1):
+            log, topic = self._logs.get(tp), self._replicas.metadata.topics.get(tp.topic)
+            is_back = topic is not None and topic.topic_id == topic_id and tp.partition in topic.partitions
+            state = StopReplicaPartitionState(tp.topic, topic_id, tp.partition, LEADER_EPOCH_TOPIC_DELETED, True)
+            if log is None or log.topic_id != topic_id or is_back:
+                del self._deleted[tp]
+            elif self._roles.remove_replica(state) is ErrorCode.NONE:
+                del self._deleted[tp]
+                self._log.info("removed what was left of a topic that is deleted", partition=str(tp))
+                self._forget_topics([(tp.topic, topic_id)])
+            if count % REMOVALS_PER_STEP == 0:
+                await trio.lowlevel.checkpoint()
+        return not self._deleted
 
     def _departed(self, tp: TopicPartition) -> Departed | None:
         """1 and 3: how a log stands that should not be here; None where it should, or nobody knows."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from strandline.client.errors import ClientError
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.protocol.znodes import PartitionStateZnode, ReassignPartitionsZnode, TopicZnode
@@ -170,6 +172,35 @@ async def test_what_is_cancelled_while_nobody_leads_leaves_a_log_until_somebody_
         cluster.heal(3, 2)
         await cluster.start_broker(2)
         await moving.check({0: [2]})
+
+
+async def test_a_log_that_was_left_goes_with_its_topic_on_brokers_that_hear_of_the_deletion(
+    autojump_clock: MockClock,
+) -> None:
+    """Broker 2 holds the topic and comes back last; 3 and 4 have logs that were left, 4 while it was away."""
+    async with moves([4], brokers=5, min_insync_replicas=1) as moving:
+        cluster = moving.cluster
+        await moving.ledger.produce(moving.producer, T0, numbered("m", 50))
+        await moving.ask({0: [2, 4]})
+        await moving.check({0: [2, 4]})
+        die(cluster, 4)
+        await moving.ask({0: [2]})
+        await moving.check({0: [2]}, away=[4])
+        cluster.cut_both(3, 2)
+        await moving.ask({0: [3]})
+        die(cluster, 2)
+        await cluster.until(lambda: cluster.leader(T0) == NO_BROKER, "nobody leads", within_s=60)
+        await moving.ask({0: None})
+        assert moving.folders() == [2, 3, 4]
+        async with cluster.admin() as admin:
+            with suppress(ClientError):  # it is held up
+                await admin.delete_topic(TOPIC, timeout_ms=1_000)
+        await cluster.until(lambda: moving.folders() == [2, 4], "the log of one that lives is gone", within_s=60)
+        await cluster.start_broker(4)
+        await cluster.until(lambda: moving.folders() == [2], "of one that comes back, too", within_s=60)
+        await cluster.start_broker(2)
+        await cluster.until(lambda: moving.folders() == [], "everything is gone", within_s=60)
+        await cluster.until(lambda: cluster.zookeeper.tree.exists(TopicZnode.path(TOPIC)) is None, "deleted")
 
 
 async def test_everything_stops_in_the_middle_and_starts_again(autojump_clock: MockClock) -> None:

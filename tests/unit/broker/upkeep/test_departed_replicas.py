@@ -12,7 +12,12 @@ from trio.testing import MockClock
 
 from strandline.broker.upkeep.departed_replicas import RETRY_S, Answers, Departed, DepartedReplicas
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import OffsetForLeaderPartitionResponse, UpdateMetadataPartitionState
+from strandline.protocol.messages import (
+    LEADER_DURING_DELETE,
+    OffsetForLeaderPartitionResponse,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+)
 from strandline.protocol.types import TopicId
 from support.replica_site import BROKER, T0, T1, TOPIC_ID, ReplicaSite, batch
 
@@ -55,6 +60,11 @@ class Departures:
 
     def moved(self, *, epoch: int = 7, replicas: Sequence[int] = (2, 3), topic_id: TopicId = TOPIC_ID) -> None:
         state = UpdateMetadataPartitionState(0, 1, 2, epoch, list(replicas), 0, list(replicas))
+        assert self.site.update_metadata(state, topic_id=topic_id)
+
+    def deleted(self, *, replicas: Sequence[int] = (2, 3), topic_id: TopicId = TOPIC_ID) -> None:
+        """Somebody deletes the topic."""
+        state = UpdateMetadataPartitionState(0, 1, LEADER_DURING_DELETE, 8, list(replicas), 0, list(replicas))
         assert self.site.update_metadata(state, topic_id=topic_id)
 
     @property
@@ -250,3 +260,65 @@ async def test_a_log_that_the_disk_did_not_let_go_makes_room_for_a_new_one(depar
         full.cancel()
     assert site.partition().log.log_end_offset == 0
     assert site.partition().log.failure is None
+
+
+# --- topics that are deleted -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["known before", "heard of at a start"])
+async def test_a_log_that_was_left_here_goes_with_its_topic_whatever_a_leader_has(
+    is_known: bool, not_hosted: Departures
+) -> None:
+    not_hosted.leader_has = None
+    if is_known:
+        not_hosted.moved()
+        assert not await not_hosted.departed.remove_all()
+    not_hosted.deleted()
+    assert await not_hosted.departed.remove_all()
+    assert not not_hosted.is_there
+    assert not_hosted.forgotten == [("t", TOPIC_ID)]
+
+
+async def test_a_log_of_another_topic_than_the_one_that_is_deleted_stays(not_hosted: Departures) -> None:
+    not_hosted.deleted(topic_id=b"\x07" * 16)
+    assert await not_hosted.departed.remove_all()
+    assert not_hosted.is_there
+
+
+async def test_who_holds_a_topic_that_is_deleted_waits_for_the_order(departures: Departures) -> None:
+    departures.deleted(replicas=(2, BROKER))
+    assert await departures.departed.remove_all()
+    assert departures.is_there
+
+
+async def test_a_topic_that_is_not_deleted_after_all_keeps_its_log(not_hosted: Departures) -> None:
+    not_hosted.leader_has = None
+    not_hosted.deleted()
+    not_hosted.moved(epoch=9)
+    assert not await not_hosted.departed.remove_all()
+    assert not_hosted.is_there
+
+
+async def test_a_disk_that_refuses_is_tried_again_also_when_the_topic_is_gone(
+    departures: Departures, nursery: trio.Nursery
+) -> None:
+    full = departures.site.disk.fail("rename", "/logs/t-0*", errno.ENOSPC)
+    nursery.start_soon(departures.departed.run)
+    departures.deleted()
+    await trio.sleep(3 * RETRY_S)
+    assert departures.is_there
+    full.cancel()
+    await trio.sleep(3 * RETRY_S)
+    assert not departures.is_there
+
+
+async def test_that_a_topic_is_not_named_deletes_nothing_and_is_told(
+    departures: Departures, nursery: trio.Nursery
+) -> None:
+    nursery.start_soon(departures.departed.run)
+    for there in (["t"], ["other"]):
+        request = UpdateMetadataRequest(9, 1, 1, [], [], all_topics=there)
+        assert departures.site.replicas.update_metadata(request)
+        await trio.sleep(3 * RETRY_S)
+        assert departures.is_there
+    assert departures.site.event_names().count("logs of topics that are not there are kept") == 1
