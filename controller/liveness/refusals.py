@@ -4,8 +4,9 @@ A machine that answers "nobody listens here" (a refusal) says something; one tha
 connection that breaks, or another failure: after these the count begins anew. An answer ends it.
 
 The rule: `REFUSALS` in a row, the last of them at least `failure.detection.refused.ms` after the first. A life of a
-broker that was suspected and answered after all was a false alarm: each doubles the time that its next one takes, and
-after `MAX_FALSE_ALARMS` of them its ZooKeeper session alone decides.
+broker that was suspected and answered after all, or was elected controller since, was a false alarm: each doubles the
+time that its next one takes, and after `MAX_FALSE_ALARMS` of them its ZooKeeper session alone decides. So two brokers
+that refuse each other, and nobody else, do not succeed each other for ever.
 """
 
 from __future__ import annotations
@@ -25,16 +26,27 @@ class FalseAlarms:
     def __init__(self) -> None:
         self._counts: dict[int, tuple[int, int]] = {}
         """Broker id → (broker epoch, false alarms)."""
+        self._suspects: dict[int, int] = {}
+        """Broker id → broker epoch, of those that this broker took for gone as controller."""
 
     def of(self, broker: LiveBroker) -> int:
         epoch, count = self._counts.get(broker.broker_id, (broker.epoch, 0))
         return count if epoch == broker.epoch else 0
 
     def note(self, broker: LiveBroker) -> int:
-        """It was suspected, and answers. Returns how often this life has done so."""
+        """It was suspected, and lives. Returns how often this life has done so."""
         count = self.of(broker) + 1
         self._counts[broker.broker_id] = broker.epoch, count
+        self._suspects.pop(broker.broker_id, None)
         return count
+
+    def suspect(self, broker: LiveBroker) -> None:
+        """This broker is controller and takes that one for gone."""
+        self._suspects[broker.broker_id] = broker.epoch
+
+    def is_suspected(self, broker: LiveBroker) -> bool:
+        """This very life was taken for gone, and nothing has shown yet that it lives."""
+        return self._suspects.get(broker.broker_id) == broker.epoch
 
 
 class RefusalCount:

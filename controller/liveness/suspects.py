@@ -42,7 +42,9 @@ class Suspects:
         self._false_alarms = false_alarms
         self._registered: dict[int, LiveBroker] = {}
         self._watches: dict[int, ProcessWatch] = {}
-        self._gone: dict[int, LiveBroker] = {} if found_gone is None else {found_gone.broker_id: found_gone}
+        self._gone: dict[int, LiveBroker] = {}
+        if found_gone is not None:
+            self._take_for_gone(found_gone)
 
     def live(self, registered: Mapping[int, LiveBroker]) -> dict[int, LiveBroker]:
         """Those of the registered brokers, as they were read a moment ago, that count as live. They are watched from
@@ -90,8 +92,12 @@ class Suspects:
         others = [each for each in known if each.broker_id not in (self._broker_id, suspect.broker_id)]
         return await does_anybody_answer(self._connect, others)
 
-    def _on_gone(self, broker: LiveBroker) -> None:
+    def _take_for_gone(self, broker: LiveBroker) -> None:
         self._gone[broker.broker_id] = broker
+        self._false_alarms.suspect(broker)
+
+    def _on_gone(self, broker: LiveBroker) -> None:
+        self._take_for_gone(broker)
         self._look()
 
     def _on_reached(self, broker: LiveBroker) -> None:

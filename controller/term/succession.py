@@ -53,9 +53,21 @@ class Succession:
             if controller is None:
                 await trio.sleep_forever()
             else:
+                self._note_that_it_lives(controller)
                 await self._watch(controller, gone)
         await trio.sleep(self._random.random() * JITTER_S)
         return gone[0]
+
+    def _note_that_it_lives(self, controller: LiveBroker) -> None:
+        """Who was taken for gone in a term of this broker, and is controller now, was elected since."""
+        if self._false_alarms.is_suspected(controller):
+            times = self._false_alarms.note(controller)
+            self._log.warning(
+                "broker that was suspected was elected controller",
+                broker=controller.broker_id,
+                broker_epoch=controller.epoch,
+                false_alarms_of_this_life=times,
+            )
 
     async def _watch(self, controller: LiveBroker, gone: list[LiveBroker]) -> None:
         def on_gone(broker: LiveBroker) -> None:

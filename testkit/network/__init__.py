@@ -150,13 +150,15 @@ class MemoryNetwork:
         self.changed()
 
     def heal(self, one: str | None = None, other: str | None = None) -> None:
-        """Undo cuts: between two nodes, of one node, or all. What was lost arrives when TCP sends it again; who waits
-        for a connection gets it with its next SYN."""
+        """Undo cuts and filters: between two nodes, of one node, or all. What was lost arrives when TCP sends it again;
+        who waits for a connection gets it with its next SYN."""
         healed = set()
         for ends, link in self._links.items():
-            if (one is None or one in ends) and (other is None or other in ends) and link.lost_since is not None:
-                link.lost_since = None
-                healed.add(id(link))
+            if (one is None or one in ends) and (other is None or other in ends):
+                link.refused = False
+                if link.lost_since is not None:
+                    link.lost_since = None
+                    healed.add(id(link))
         for transport in list(self._transports):
             if id(transport.incoming_link) in healed:
                 transport.repeat()
@@ -166,6 +168,12 @@ class MemoryNetwork:
         """Connecting to the node is refused, by a packet filter or a port that is taken away for a while; its process
         lives and connections that are open stay."""
         self.node(name).refuses = True
+
+    def refuse_each_other(self, one: str, other: str) -> None:
+        """A packet filter between two nodes, until `heal`: what connects them breaks, and each refuses the other."""
+        for source, destination in ((one, other), (other, one)):
+            self.link(source, destination).refused = True
+        self.drop_connections(one, other)
 
     def take_connections(self, name: str) -> None:
         """Connecting to the node works again."""
@@ -246,7 +254,7 @@ class MemoryNetwork:
         if round_trip_s:
             await trio.sleep(round_trip_s)
         listener = self._find_listener(node, address)
-        if listener is None or (self.node(target).refuses and target != node.name):
+        if listener is None or there.refused or (self.node(target).refuses and target != node.name):
             raise ConnectionRefused(f"cannot connect to {address}: refused")
         return self._join(node, address, listener)
 

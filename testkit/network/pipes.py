@@ -35,7 +35,7 @@ class MemoryLink:
     bytes_per_s: None is unlimited. window_bytes: unread bytes a connection may hold. max_piece_bytes: sends and reads
     are cut into random pieces up to this size (None: as they come). drop_after_bytes: so many bytes pass, then the
     connection that carries the last of them breaks, once. held: bytes wait, as in the kernels while a process is
-    stopped. lost_since: from then on every packet is lost, as in a cut.
+    stopped. lost_since: from then on every packet is lost, as in a cut. refused: connecting in this direction is.
     """
 
     random: random.Random
@@ -47,6 +47,7 @@ class MemoryLink:
     drop_after_bytes: int | None = None
     held: bool = False
     lost_since: float | None = None
+    refused: bool = False
 
     @property
     def blocked(self) -> bool:

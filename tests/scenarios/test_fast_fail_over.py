@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
+from strandline.controller.liveness.refusals import MAX_FALSE_ALARMS
 from strandline.testkit.cluster import SESSION_TIMEOUT_MS, MemoryCluster
 from strandline.testkit.inspection import Ledger, epochs, values
 from support.scenario import T0, check_at_the_end, cluster_with_topic, numbered
@@ -279,3 +280,23 @@ async def test_where_all_others_refuse_the_controller_misses_nobody(autojump_clo
             cluster.take_connections(3)
         assert (suspicions(cluster), cluster.state(T0).leader_epoch) == (0, 0)
         await check_all(cluster, ledger)
+
+
+@pytest.mark.parametrize("others", [[3], []], ids=["with a third broker", "alone"])
+async def test_two_brokers_that_refuse_each_other_do_not_succeed_each_other_for_ever(
+    others: list[int], autojump_clock
+) -> None:
+    """Each takes the other for dead, and is proven wrong when that one succeeds it."""
+    brokers, seconds = 2 + len(others), 60
+    async with cluster_with_topic([*others, 1, 2], brokers=brokers, min_insync_replicas=1) as (cluster, _, ledger):
+        async with under_load(cluster, ledger):
+            cluster.network.refuse_each_other("broker-1", "broker-2")
+            await trio.sleep(seconds)
+            terms = sum("elected controller" in line and "controller_epoch" in line for line in cluster.history)
+            assert terms <= 2 + 2 * MAX_FALSE_ALARMS
+            assert sum(cluster.broker(each).controller.is_active for each in cluster.registered()) == 1
+            epoch = cluster.state(T0).leader_epoch
+            await trio.sleep(seconds)
+            assert cluster.state(T0).leader_epoch == epoch
+            cluster.network.heal()
+        await check_at_the_end(cluster, ledger, sorted([*others, 1, 2]))

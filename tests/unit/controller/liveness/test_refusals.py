@@ -60,3 +60,11 @@ def test_false_alarms_are_those_of_one_life() -> None:
     assert [alarms.note(life(1, 10)), alarms.note(life(1, 10)), alarms.note(life(2, 11))] == [1, 2, 1]
     assert [alarms.of(life(1, 10)), alarms.of(life(1, 12)), alarms.of(life(3, 1))] == [2, 0, 0]
     assert alarms.note(life(1, 12)) == 1
+
+
+def test_who_was_suspected_is_so_until_it_is_known_to_live() -> None:
+    alarms = FalseAlarms()
+    alarms.suspect(life(1, 10))
+    assert [alarms.is_suspected(life(1, 10)), alarms.is_suspected(life(1, 11))] == [True, False]
+    alarms.note(life(1, 10))
+    assert not alarms.is_suspected(life(1, 10))
