@@ -202,6 +202,27 @@ async def test_an_accepted_loss_waits_for_a_suspect_too(autojump_clock: MockCloc
     assert (await cluster.state("t")).leader == 3
 
 
+async def test_an_accepted_loss_counts_no_more_once_the_suspect_leads_on(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    """Nothing was written meanwhile. It must not wait for the death of one who leads."""
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3]])
+    cluster.brokers[3].log_ends[TP] = 0, 7
+    await cluster.leader_writes_isr("t", 0, [2])
+    await cluster.come_to_rest()
+    refuse(cluster, 2)
+    await trio.sleep(SOON_S)
+    await controller.ask(ElectLeadersRequest(UNCLEAN, [ElectLeadersTopic("t", [0])], timeout_ms=1000))
+    answer_again(cluster, 2)
+    await cluster.come_to_rest()
+    assert cluster.brokers[3].metadata[TP].leader == 2
+    die(cluster, 2)
+    await trio.sleep(20)
+    assert (await cluster.state("t")).leader == -1
+
+
 async def test_no_log_begins_anew_while_a_whole_one_is_only_suspected(autojump_clock: MockClock, cluster: Any) -> None:
     """Though an operator accepts the loss, and all who live refuse their logs."""
     await cluster.start(1, 2, 3)
