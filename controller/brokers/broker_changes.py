@@ -116,3 +116,4 @@ class BrokerChanges:
         self._outbox.send(builder)
         # Start 3: partitions without a leader may have one now.
         await self._settlement.settle_and_announce(list(returned))
+        self._settlement.on_change()  # who was suspected may lead on, without a write

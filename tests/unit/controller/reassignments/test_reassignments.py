@@ -253,6 +253,24 @@ async def test_the_leader_dies_meanwhile(autojump_clock: MockClock, cluster: Any
         await check_moved_without(cluster, 1, [3, 4])
 
 
+async def test_a_leader_that_was_only_suspected_goes_on_as_soon_as_it_is_back(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    """Nobody else could lead, so no state was written meanwhile."""
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(3)
+    await cluster.create(controller, "t", [[1]])
+    async with catching_up(cluster):
+        cluster.brokers[1].refuses = True
+        cluster.brokers[1].hang_up()
+        await trio.sleep(1)
+        assert await alter(controller, {TP: [2]}) == {TP: 0}
+        await cluster.come_to_rest()
+        cluster.brokers[1].refuses = False
+        await trio.sleep(5)
+        assert await is_moved(cluster, [2])
+
+
 async def test_a_target_that_dies_is_waited_for(autojump_clock: MockClock, cluster: Any) -> None:
     await cluster.start(1, 2, 3, 4, 9)
     controller = await cluster.controller_on(9)
