@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 import trio
@@ -15,7 +16,10 @@ from trio.testing import MockClock
 
 from strandline.client.errors import ClientError
 from strandline.protocol.errors import BrokerError
-from support.reassigning import Moves, moves
+from strandline.protocol.types import TopicPartition
+from strandline.protocol.znodes import PreferredReplicaElectionZnode, ReassignPartitionsZnode
+from strandline.runtime.coordination import NodeExists
+from support.reassigning import TOPIC, Moves, moves
 from support.scenario import die
 
 BROKERS = 5
@@ -35,6 +39,7 @@ class Trial:
         self.chance = chance
         self.told: list[str] = []
         self.struck: set[int] = set()
+        self.tool = self.cluster.zookeeper.client()
 
     def target(self) -> list[int]:
         return self.chance.sample(range(1, BROKERS + 1), self.chance.choice((1, 2, 2, 3, 3, 4)))
@@ -48,6 +53,16 @@ class Trial:
                 await self.moving.ask(targets)
             except (ClientError, BrokerError, OSError, AssertionError):
                 """Nobody controls just now."""
+
+    async def ask_as_tools_do(self) -> None:
+        """Where their znode stands nothing else can be asked for."""
+        targets = {TopicPartition(TOPIC, p): self.target() for p in range(PARTITIONS) if self.chance.random() < 0.7}
+        wish = ReassignPartitionsZnode(targets)
+        election = PreferredReplicaElectionZnode([TopicPartition(TOPIC, p) for p in range(PARTITIONS)])
+        znode = self.chance.choice((wish, election))
+        self.told.append(f"{trio.current_time():8.3f} by znode {znode}")
+        with suppress(NodeExists):
+            await self.tool.create(znode.PATH, znode.encode())
 
     async def strike(self) -> None:
         """One broker at a time may be away, so that something is led."""
@@ -100,6 +115,15 @@ class Trial:
         async def find_zookeeper() -> None:
             cluster.heal_zookeeper(broker)
 
+        async def refuse() -> None:
+            cluster.refuse(broker)
+
+        async def take_connections() -> None:
+            cluster.take_connections(broker)
+
+        async def refuse_each_other() -> None:
+            cluster.network.refuse_each_other(f"broker-{broker}", f"broker-{other}")
+
         async def nothing() -> None:
             await trio.lowlevel.checkpoint()
 
@@ -111,16 +135,20 @@ class Trial:
             (cut, heal),
             (pause, resume),
             (lose_zookeeper, find_zookeeper),
+            (refuse, take_connections),
+            (refuse_each_other, heal),
         ]
 
     async def run(self) -> None:
         chance, moving = self.chance, self.moving
         pace_s = chance.choice((0.2, 1.0, 3.0))
+        await self.tool.start()
         async with moving.under_load(0.1):
             async with trio.open_nursery() as nursery:
                 while trio.current_time() < LENGTH_S:
                     await trio.sleep(chance.expovariate(1 / pace_s))
-                    nursery.start_soon(self.strike if chance.random() < 0.5 else self.reassign)
+                    deeds = (self.strike, self.reassign, self.ask_as_tools_do)
+                    nursery.start_soon(*chance.choices(deeds, (5, 4, 1)))
             targets = {p: self.target() for p in range(PARTITIONS)}
             self.told.append(f"{trio.current_time():8.3f} at last {targets}")
             await trio.sleep(10)
