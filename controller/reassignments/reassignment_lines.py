@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 
 import structlog
 
@@ -32,10 +33,13 @@ class ReassignmentLines:
     def done(self, moves: Mapping[TopicPartition, Move]) -> None:
         self._tell("done", moves)
 
-    def not_begun(self, tp: TopicPartition, why: str) -> None:
-        """What a tool asked for in the znode cannot be done."""
-        why = why[:MAX_REASON_LENGTH]
-        self._log.error("reassignment refused", topic=tp.topic[:MAX_REASON_LENGTH], partition=tp.partition, why=why)
+    def not_begun(self, refused: Mapping[TopicPartition, str]) -> None:
+        """What a tool asked for in the znode cannot be done, and why; of many the first are named."""
+        for tp, why in islice(refused.items(), DETAILED_MOVES):
+            why = why[:MAX_REASON_LENGTH]
+            self._log.error("reassignment refused", topic=tp.topic[:MAX_REASON_LENGTH], partition=tp.partition, why=why)
+        if len(refused) > DETAILED_MOVES:
+            self._log.error("reassignments refused", count=len(refused), not_named=len(refused) - DETAILED_MOVES)
 
     def _tell(self, event: str, moves: Mapping[TopicPartition, Move]) -> None:
         if len(moves) > DETAILED_MOVES:

@@ -7,10 +7,13 @@ named and left alone: whoever wrote it has to mend it.
 
 from __future__ import annotations
 
+import trio
+
 from strandline.controller.reassignments.reassignment_store import Entries, Move
 from strandline.controller.reassignments.reassignments import Reassignments
 from strandline.controller.reassignments.request_checks import plan_move
 from strandline.controller.tools import Tools
+from strandline.controller.topics.creation_checks import WORK_PER_STEP
 from strandline.protocol.errors import BrokerError
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import ReassignPartitionsZnode
@@ -36,20 +39,22 @@ class AskedByTools:
             return
         moves: dict[TopicPartition, Move] = {}
         over: Entries = {}
-        for tp, target in asked.reassignments.items():
+        refused: dict[TopicPartition, str] = {}
+        for number, (tp, target) in enumerate(asked.reassignments.items(), 1):
             move = plan_move(self._tools.context, tp, target)
             if isinstance(move, BrokerError):
-                self._reassignments.lines.not_begun(tp, str(move.args[0]))
+                refused[tp] = str(move.args[0])
                 over[tp] = list(target)
             elif move.before != move.after:
                 moves[tp] = move
             elif not move.before.is_moving:
                 over[tp] = list(target)
+            if number % WORK_PER_STEP == 0:
+                await trio.lowlevel.checkpoint()  # events take their turns: the context stays as it is
         # 1 to 10
         written = await self._reassignments.begin(moves, overrules_tools=False)
-        for tp, why in written.refused.items():
-            self._reassignments.lines.not_begun(tp, why)
-            over[tp] = list(asked.reassignments[tp])
+        over.update({tp: list(asked.reassignments[tp]) for tp in written.refused})
+        self._reassignments.lines.not_begun(refused | written.refused)
         # 11
         if over or not asked.reassignments:
             await self._reassignments.store.take_out(over)

@@ -12,6 +12,7 @@ import trio
 from trio.testing import MockClock
 
 from strandline.controller.reassignments import reassignments
+from strandline.controller.reassignments.reassignment_lines import DETAILED_MOVES
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     AlterPartitionReassignmentsRequest,
@@ -468,6 +469,15 @@ async def test_an_empty_request_of_tools_is_over_at_once(autojump_clock: MockClo
     await cluster.controller_on(1)
     await ask_as_tools_do(cluster, {})
     await cluster.until_async(partial(is_gone, cluster, ADMIN.PATH))
+
+
+async def test_thousands_that_cannot_be_done_get_few_lines(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1)
+    await cluster.controller_on(1)
+    await ask_as_tools_do(cluster, {TopicPartition("nowhere", number): [1] for number in range(2000)})
+    await cluster.until_async(partial(is_gone, cluster, ADMIN.PATH))
+    assert len(cluster.logged("reassignment refused")) == DETAILED_MOVES
+    assert [entry["count"] for entry in cluster.logged("reassignments refused")] == [2000]
 
 
 async def test_a_deletion_counts_before_a_reassignment(autojump_clock: MockClock, cluster: Any) -> None:
