@@ -5,7 +5,7 @@ Rules:
 * A partition's replicas are written on the condition that they are as the plan found them (of others in the same znode
   nothing is said), in one transaction per topic, all topics in one wave.
 * What is asked for by a request counts before what the znode of the tools asks for: the same transaction takes the
-  partition out of there.
+  partition out of there; one before it, where both are too large for one.
 * What stands as it was to be is taken for written: after a lost answer the same is written again.
 """
 
@@ -32,6 +32,9 @@ from strandline.runtime.coordination import (
     Znode,
     ZnodeStat,
 )
+
+MAX_DATA_BYTES = MAX_ZNODE_BYTES - 4096
+"""In one transaction: ZooKeeper counts paths and the epoch check, too."""
 
 Entries = dict[TopicPartition, list[int]]
 
@@ -146,7 +149,7 @@ class ReassignmentStore:
         if not is_news:
             return partitions, []
         data = _with_replicas(znode, replaced).encode()
-        if len(data) > MAX_ZNODE_BYTES:
+        if len(data) > MAX_DATA_BYTES:
             why = f"the znode of topic {name} would get larger than ZooKeeper allows: move fewer partitions at a time"
             result.refused.update(dict.fromkeys(partitions, why))
             return [], []
@@ -163,11 +166,14 @@ class ReassignmentStore:
         self, asked: _Asked, partitions: list[TopicPartition], operations: list[Operation]
     ) -> bool:
         without = asked.without(partitions)
-        [outcome] = await self._store.fenced_many([[*operations, *without]])
-        if isinstance(outcome, TransactionFailed):
-            return False
-        if without:
-            asked.note(partitions, outcome[-1])
+        together = [*without, *operations]
+        fits = sum(len(each.data or b"") for each in together if isinstance(each, SetData)) <= MAX_DATA_BYTES
+        for step in [together] if fits else [without, operations]:
+            [outcome] = await self._store.fenced_many([step])
+            if isinstance(outcome, TransactionFailed):
+                return False
+            if without and step is not operations:
+                asked.note(partitions, outcome[0])
         return True
 
     async def take_out(self, entries: Entries) -> None:

@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.controller.reassignments import reassignments
+from strandline.controller.reassignments import reassignment_store, reassignments
 from strandline.controller.reassignments.reassignment_lines import DETAILED_MOVES
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -411,9 +411,15 @@ async def is_moved_alone(cluster: Any, tp: TopicPartition, target: Sequence[int]
     return (await topic_znode(cluster, tp.topic)).partitions[tp.partition] == list(target)
 
 
-async def test_a_request_counts_before_what_tools_asked_for(autojump_clock: MockClock, cluster: Any) -> None:
+@pytest.mark.parametrize(("limit", "together"), [(10**6, True), (250, False)])
+async def test_a_request_counts_before_what_tools_asked_for(
+    limit: int, together: bool, autojump_clock: MockClock, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where ZooKeeper would not take both znodes in one transaction."""
+    monkeypatch.setattr(reassignment_store, "MAX_DATA_BYTES", limit)
     await cluster.start(1, 2, 3, 4)
-    controller = await cluster.controller_on(1)
+    transactions: list[list[str]] = []
+    controller = await cluster.controller_on(1, via=partial(Overheard, paths=transactions))
     await cluster.create(controller, "t", [[1], [1]])
     await cluster.create(controller, "u", [[1]])
     second, other = TopicPartition("t", 1), TopicPartition("u", 0)
@@ -423,10 +429,26 @@ async def test_a_request_counts_before_what_tools_asked_for(autojump_clock: Mock
         assert await alter(controller, {TP: [3], other: None}) == {TP: 0, other: 0}
         left = ADMIN.decode(ADMIN.PATH, (await cluster.admin.get(ADMIN.PATH)).data)
         assert left.reassignments == {second: [2]}
+        assert any({ADMIN.PATH, TopicZnode.path("t")}.issubset(paths) for paths in transactions) == together
         slow.clear()
         await check_moved(cluster, [1], other)
         await cluster.until_async(partial(is_gone, cluster, ADMIN.PATH))
         await cluster.until_async(partial(is_moved_alone, cluster, TP, [3]))
+
+
+class Overheard:
+    """A session that notes which znodes each transaction is about."""
+
+    def __init__(self, inner: Any, paths: list[list[str]]) -> None:
+        self._inner = inner
+        self._paths = paths
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def multi_many(self, transactions: Any) -> Any:
+        self._paths += [[operation.path for operation in operations] for operations in transactions]
+        return await self._inner.multi_many(transactions)
 
 
 async def is_listed(controller: Any, count: int) -> bool:
