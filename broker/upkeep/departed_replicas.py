@@ -181,7 +181,10 @@ class DepartedReplicas:
         """1 and 3: how a log stands that should not be here; None where it should, or nobody knows."""
         log, topic = self._logs.get(tp), self._replicas.metadata.topics.get(tp.topic)
         state = None if topic is None else topic.partitions.get(tp.partition)
-        if log is None or topic is None or state is None or log.topic_id != topic.topic_id:
+        if log is None or topic is None or state is None:
+            return None
+        is_empty = log.log_start_offset == log.log_end_offset
+        if log.topic_id != topic.topic_id and not (is_empty and log.topic_id is None):  # power went before it was noted
             return None
         if self._replicas.broker_id in state.replicas or not state.replicas or log.last_epoch > state.leader_epoch:
             return None
@@ -190,7 +193,7 @@ class DepartedReplicas:
             return None
         end = log.log_end_offset  # of what no checkpoint tells, all may be committed
         committed = self._logs.high_watermarks.get(tp, end) if partition is None else partition.high_watermark
-        if log.log_start_offset == log.log_end_offset:
+        if is_empty:
             committed = 0  # it has nothing
         return Departed(tp, topic.topic_id, state.leader, state.leader_epoch, _epochs(log, committed), committed)
 

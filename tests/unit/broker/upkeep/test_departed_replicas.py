@@ -220,6 +220,24 @@ async def test_an_empty_log_goes_whatever_it_was_told(site: ReplicaSite, autojum
     assert not departures.is_there
 
 
+@pytest.mark.parametrize("count", [0, 5])
+async def test_of_logs_without_a_topic_id_only_an_empty_one_goes(
+    count: int, site: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    """The power went before `partition.metadata` was on the disk, and the partition moved away meanwhile."""
+    await site.lead(epoch=3, replicas=(BROKER,), isr=(BROKER,))
+    if count:
+        site.produce((T0, batch(count)))
+    site.stop(epoch=3)
+    log = site.logs.get(T0)
+    assert log is not None
+    log.topic_id = None
+    departures = Departures(site)
+    departures.moved()
+    assert await departures.departed.remove_all()
+    assert departures.is_there == bool(count)
+
+
 async def test_a_disk_that_refuses_is_tried_again(departures: Departures, nursery: trio.Nursery) -> None:
     full = departures.site.disk.fail("rename", "/logs/t-0*", errno.ENOSPC)
     nursery.start_soon(departures.departed.run)
