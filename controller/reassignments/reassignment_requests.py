@@ -12,7 +12,7 @@ import trio
 
 from strandline.controller.reassignments.reassignment_store import Move
 from strandline.controller.reassignments.reassignments import Reassignments
-from strandline.controller.reassignments.request_checks import plan_move
+from strandline.controller.reassignments.request_checks import plan_move, shown
 from strandline.controller.tools import Tools
 from strandline.controller.topics.creation_checks import WORK_PER_STEP, check_topics_count
 from strandline.protocol.errors import BrokerError, ErrorCode
@@ -58,7 +58,7 @@ class ReassignmentRequests:
             for asked in topic.partitions:
                 tp = TopicPartition(topic.name, asked.partition_index)
                 if tp in plans:
-                    plans[tp] = BrokerError(ErrorCode.INVALID_REQUEST, f"{tp} is named twice in the request")
+                    plans[tp] = BrokerError(ErrorCode.INVALID_REQUEST, f"{shown(tp)} is named twice in the request")
                 else:
                     plans[tp] = begun.get(tp) or plan_move(self._context, tp, asked.replicas)
                 if len(plans) % WORK_PER_STEP == 0:

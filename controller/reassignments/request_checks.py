@@ -14,6 +14,10 @@ from strandline.controller.reassignments.reassignment_store import Move
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.types import TopicPartition
 
+MAX_NAME_LENGTH = 300
+"""Of a topic that somebody asked for: it may be anything, and each of its partitions has an answer that names it."""
+MAX_IDS_SHOWN = 20
+
 
 def plan_move(
     context: ControllerContext, topic_partition: TopicPartition, target: Sequence[int] | None
@@ -25,7 +29,7 @@ def plan_move(
         why = (
             "its topic is being deleted" if topic is not None and topic.name in context.deleting else "it is not there"
         )
-        return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition}: {why}")
+        return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{shown(topic_partition)}: {why}")
     if target is None:
         if not now.is_moving:
             return BrokerError(
@@ -44,10 +48,20 @@ def _problem(context: ControllerContext, now: PartitionReplicas, target: Sequenc
     if not target:
         return "Empty replica list specified in partition reassignment."
     if len(set(target)) < len(target):
-        return f"Duplicate replica ids in partition reassignment replica list: {list(target)}"
+        return f"Duplicate replica ids in partition reassignment replica list: {_first(target)}"
     if min(target) < 0:
-        return f"Invalid broker id in replica list: {list(target)}"
+        return f"Invalid broker id in replica list: {_first(target)}"
     unknown = [replica for replica in target if replica not in context.brokers and replica not in now.original]
     if unknown:
-        return f"Replica assignment has brokers that are not alive. Replica list: {list(target)}, not there: {unknown}"
+        lists = f"Replica list: {_first(target)}, not there: {_first(unknown)}"
+        return f"Replica assignment has brokers that are not alive. {lists}"
     return None
+
+
+def shown(topic_partition: TopicPartition) -> str:
+    """Its name for an answer."""
+    return str(TopicPartition(topic_partition.topic[:MAX_NAME_LENGTH], topic_partition.partition))
+
+
+def _first(replicas: Sequence[int]) -> list[int]:
+    return list(replicas[:MAX_IDS_SHOWN])

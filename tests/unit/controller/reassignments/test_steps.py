@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from strandline.controller.controller_context import ControllerContext, LeaderAndIsr, LiveBroker, Topic
 from strandline.controller.partition_replicas import PartitionReplicas
-from strandline.controller.reassignments.request_checks import plan_move
+from strandline.controller.reassignments.request_checks import plan_move, shown
 from strandline.controller.reassignments.steps import (
     has_left,
     is_over_without_leader,
@@ -251,6 +251,17 @@ def test_what_cannot_be_is_refused(target: list[int] | None, code: ErrorCode) ->
     refusal = plan_move(context_of(PartitionReplicas((1, 2, 3))), TP, target)
     assert isinstance(refusal, BrokerError)
     assert refusal.code is code
+
+
+def test_what_is_told_of_a_refusal_is_short_whatever_was_asked_for() -> None:
+    """Each partition of a topic has its answer: a name of a megabyte would stand in thousands of them."""
+    context = context_of(PartitionReplicas((1, 2, 3)))
+    long_name = TopicPartition("x" * 1_000_000, 0)
+    for tp, target in ((long_name, [1]), (TP, [4] * 100_000), (TP, range(-1, 100_000)), (TP, range(4, 100_000))):
+        refusal = plan_move(context, tp, list(target))
+        assert isinstance(refusal, BrokerError)
+        assert len(str(refusal.args[0])) < 1000
+    assert len(shown(long_name)) < 1000
 
 
 def test_partitions_that_are_not_there_or_go_are_unknown() -> None:
