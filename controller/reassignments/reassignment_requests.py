@@ -6,6 +6,8 @@ their way; the second tells what is left to do.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Sequence
 from functools import partial
 
 import trio
@@ -14,7 +16,7 @@ from strandline.controller.reassignments.reassignment_store import Move
 from strandline.controller.reassignments.reassignments import Reassignments
 from strandline.controller.reassignments.request_checks import plan_move, shown
 from strandline.controller.tools import Tools
-from strandline.controller.topics.creation_checks import WORK_PER_STEP, check_topics_count
+from strandline.controller.topics.creation_checks import WORK_PER_STEP
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
     AlterPartitionReassignmentsRequest,
@@ -24,9 +26,13 @@ from strandline.protocol.messages import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
     ReassignablePartitionResponse,
+    ReassignableTopic,
     ReassignableTopicResponse,
 )
 from strandline.protocol.types import TopicPartition
+
+TOPICS_AT_ONCE = 1000
+"""In one event; then others take their turn. Kafka's tool sends all of a plan in one request."""
 
 Plans = dict[TopicPartition, Move | BrokerError]
 
@@ -39,11 +45,17 @@ class ReassignmentRequests:
         self._reassignments = reassignments
 
     async def alter(self, request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
-        """Each partition by itself: another target, or the way back. NotController; BrokerError for more topics than
-        one request may be about."""
-        check_topics_count("reassigns partitions of", len(request.topics))
+        """Each partition by itself: another target, or the way back. NotController, which may come when some of it is
+        written down: who asks repeats all of it."""
+        named = Counter(
+            TopicPartition(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions
+        )
+        twice = frozenset(tp for tp, times in named.items() if times > 1)
         begun: dict[TopicPartition, Move] = {}
-        plans = await self._agenda.in_turn(partial(self._begin, request, begun))
+        plans: Plans = {}
+        for start in range(0, len(request.topics), TOPICS_AT_ONCE):
+            topics = request.topics[start : start + TOPICS_AT_ONCE]
+            plans |= await self._agenda.in_turn(partial(self._begin, topics, twice, begun))
         responses = []
         for topic in request.topics:
             partitions = [TopicPartition(topic.name, asked.partition_index) for asked in topic.partitions]
@@ -51,13 +63,18 @@ class ReassignmentRequests:
             responses.append(ReassignableTopicResponse(topic.name, results))
         return AlterPartitionReassignmentsResponse(ErrorCode.NONE, responses=responses)
 
-    async def _begin(self, request: AlterPartitionReassignmentsRequest, begun: dict[TopicPartition, Move]) -> Plans:
+    async def _begin(
+        self,
+        topics: Sequence[ReassignableTopic],
+        twice: Collection[TopicPartition],
+        begun: dict[TopicPartition, Move],
+    ) -> Plans:
         """`begun`: what was to be written for this very request already, since its event may be repeated."""
         plans: Plans = {}
-        for topic in request.topics:
+        for topic in topics:
             for asked in topic.partitions:
                 tp = TopicPartition(topic.name, asked.partition_index)
-                if tp in plans:
+                if tp in twice:
                     plans[tp] = BrokerError(ErrorCode.INVALID_REQUEST, f"{shown(tp)} is named twice in the request")
                 else:
                     plans[tp] = begun.get(tp) or plan_move(self._context, tp, asked.replicas)

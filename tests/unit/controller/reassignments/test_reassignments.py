@@ -11,8 +11,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.controller.reassignments import reassignment_store, reassignments
+from strandline.controller.reassignments import reassignment_requests, reassignment_store, reassignments
 from strandline.controller.reassignments.reassignment_lines import DETAILED_MOVES
+from strandline.controller.topics.creation_checks import MAX_TOPICS_PER_REQUEST
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     AlterPartitionReassignmentsRequest,
@@ -145,6 +146,28 @@ async def test_each_partition_of_a_request_has_an_answer_of_its_own(autojump_clo
     response = await controller.ask(AlterPartitionReassignmentsRequest([twice]))
     assert [each.error_code for each in response.responses[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
     assert (await topic_znode(cluster)).partitions == {0: [2, 1], 1: [1], 2: [1], 3: [1]}
+
+
+async def test_one_request_may_be_about_any_number_of_topics(
+    autojump_clock: MockClock, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1)
+    absent = {TopicPartition(f"absent{number}", 0): [2] for number in range(MAX_TOPICS_PER_REQUEST + 1)}
+    assert set((await alter(controller, absent)).values()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    monkeypatch.setattr(reassignment_requests, "TOPICS_AT_ONCE", 2)
+    targets = {TopicPartition(name, 0): [1, 2] for name in "abcde"}
+    for name, _ in targets:
+        await cluster.create(controller, name, [[1]])
+    assert await alter(controller, targets) == dict.fromkeys(targets, ErrorCode.NONE)
+    listed = (await controller.ask(ListPartitionReassignmentsRequest())).topics
+    assert [topic.name for topic in listed] == list("abcde")
+    again = [ReassignableTopic(name, [ReassignablePartition(0, None)]) for name in "abca"]
+    response = await controller.ask(AlterPartitionReassignmentsRequest(again))
+    codes = [each.error_code for topic in response.responses for each in topic.partitions]
+    assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE, ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+    listed = (await controller.ask(ListPartitionReassignmentsRequest())).topics
+    assert [topic.name for topic in listed] == list("ade"), "a partition that is named twice is left alone"
 
 
 async def test_another_order_is_written_at_once(autojump_clock: MockClock, cluster: Any) -> None:
