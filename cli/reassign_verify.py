@@ -52,8 +52,8 @@ def verify(
     path = one_path(path, option_path)
     plan = None if path is None else read_assignment(path)
     with admin_of(ctx, bootstrap, settings, TIMEOUT_MS) as admin:
+        now = progress(admin, None)  # first, since what is done meanwhile lies in the picture as it was to
         picture = look(admin)
-        now = progress(admin, None)
         rows = _rows(picture, plan, now)
         topics = {tp.topic for tp in plan or {}}
         removed = removed_if_idle(admin, picture, topics) if topics and not preserve_throttles else []

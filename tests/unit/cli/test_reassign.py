@@ -373,6 +373,16 @@ def test_verify_tells_what_is_done_under_way_and_elsewhere(moving: Any, plan: Pa
     ]
 
 
+@pytest.mark.parametrize("looks", range(4))
+def test_what_is_done_while_verify_looks_lies_nowhere_else(moving: Any, plan: Path, looks: int) -> None:
+    moving.cluster.moves.looks = None
+    moving("reassign", "execute", str(plan))
+    moving.cluster.moves.looks = looks
+    shown = json.loads(moving("reassign", "verify", str(plan), "--output", "json").out)
+    assert not moving.cluster.moves.ongoing
+    assert {each["status"] for each in shown["partitions"]} == {"under way" if looks else "done"}
+
+
 def test_without_a_file_whatever_is_under_way_is_shown(moving: Any, plan: Path) -> None:
     ran = moving("reassign", "verify")
     assert (ran.code, ran.out) == (0, "Nothing is under way.\n")
