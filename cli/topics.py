@@ -353,18 +353,22 @@ def moves_of(admin: Admin, topics: Iterable[TopicView]) -> Moves:
 
 
 def partitions_shown(topic: TopicView, wanted: Wanted, moving: Moves) -> Partitions:
-    """The partitions that the filters let through, in order. As in Kafka, a replica that is only being added is not
-    one that lacks."""
+    """The partitions that the filters let through, in order."""
 
     def lacks(number: int, each: PartitionView) -> bool:
-        move = moving.get(as_partition(topic.name, number))
-        return len(each.in_sync_replicas) < len(each.replicas if move is None else move.original)
+        return len(each.in_sync_replicas) < len(lasting_replicas(topic, number, each, moving))
 
     return [
         (number, each)
         for number, each in sorted(topic.partitions.items())
         if (not wanted.under_replicated or lacks(number, each)) and (not wanted.unavailable or each.leader < 0)
     ]
+
+
+def lasting_replicas(topic: TopicView, number: int, partition: PartitionView, moving: Moves) -> tuple[int, ...]:
+    """As in Kafka, a replica that is only being added neither lacks nor counts."""
+    move = moving.get(as_partition(topic.name, number))
+    return partition.replicas if move is None else move.original
 
 
 def as_partition(topic: str, number: int) -> TopicPartition:
@@ -383,7 +387,7 @@ def topic_lines(topic: TopicView, partitions: Partitions, moving: Moves, *, head
     a live broker does not serve its replica. Its last field, `Configs:`, is left out: brokers do not tell a topic's
     configs, and an empty field would say that there are none."""
     if headline:
-        replication = max((len(each.replicas) for each in topic.partitions.values()), default=0)
+        replication = max((len(lasting_replicas(topic, *each, moving)) for each in topic.partitions.items()), default=0)
         yield (
             f"Topic: {topic.name}\tTopicId: {topic_id_text(topic.topic_id)}\tPartitionCount: {len(topic.partitions)}"
             f"\tReplicationFactor: {replication}"
