@@ -4,8 +4,9 @@
     {"version": 1, "topics": [{"topic"}]}                        which topics are to be moved
     {"partitions": [{"topic", "partition"}]}                     whose leaders are to be elected
 
-`version` may be missing, and `log_dirs`, too: "any" is the only one that means something here, since brokers choose.
-Whatever else is in a file is a UsageError of one line that names the file, the place in it, and what is wrong.
+`version` may be missing, and `log_dirs`, too. What a Kafka 4's tool prints names the directories in which replicas lie;
+they are passed over, which is said, since brokers choose. Whatever else is in a file is a UsageError of one line that
+names the file, the place in it, and what is wrong.
 """
 
 from __future__ import annotations
@@ -39,10 +40,15 @@ Assignment = dict[TopicPartition, tuple[int, ...]]
 def read_assignment(path: Path) -> Assignment:
     """The partitions of a file, in its order. UsageError."""
     found: Assignment = {}
+    has_directories = False
     for where, entry, tp in _partitions(path, {"replicas", "log_dirs"}):
         replicas = _replicas(where, entry.get("replicas"))
-        _check_log_dirs(where, entry.get("log_dirs"), len(replicas))
+        has_directories = _names_log_dirs(where, entry.get("log_dirs"), len(replicas)) or has_directories
         found[tp] = replicas
+    if has_directories:
+        click.echo(
+            f"strandline: {path} names log_dirs, which are passed over: brokers choose the directories", err=True
+        )
     return found
 
 
@@ -188,16 +194,18 @@ def _replicas(where: str, value: object) -> tuple[int, ...]:
     return tuple(seen)
 
 
-def _check_log_dirs(where: str, value: object, replicas: int) -> None:
+def _names_log_dirs(where: str, value: object, replicas: int) -> bool:
+    """Whether a directory is named."""
     if value is None:
-        return
+        return False
     if not isinstance(value, list) or len(value) != replicas:
         raise click.UsageError(f"{where}: log_dirs has to name one directory for each of {replicas} replicas")
     for each in value:
-        if each != ANY_DIR:
+        if each != ANY_DIR and not (isinstance(each, str) and each.startswith("/")):
             raise click.UsageError(
-                f'{where}: log_dirs has {_shown(each)}; brokers choose the directory, so only "{ANY_DIR}" can be given'
+                f'{where}: log_dirs has {_shown(each)}, which is neither "{ANY_DIR}" nor a full path'
             )
+    return any(each != ANY_DIR for each in value)
 
 
 def _shown(value: object) -> str:

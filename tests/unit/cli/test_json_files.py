@@ -42,6 +42,20 @@ def test_kafkas_files_are_read(file: Path) -> None:
     assert read_partitions(file) == [T1, T0]
 
 
+def test_the_directories_that_a_later_tool_prints_are_passed_over_and_that_is_said(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(
+        '{"partitions":[{"topic":"t","partition":1,"replicas":[3,1],"log_dirs":["/data","any"]},' + GOOD + "]}"
+    )
+    assert read_assignment(file) == {T1: (3, 1), T0: (1, 2)}
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "plan.json names log_dirs, which are passed over" in said
+    file.write_text('{"partitions":[' + GOOD + "]}")
+    read_assignment(file)
+    assert not capsys.readouterr().err
+
+
 def test_what_is_written_has_every_field_and_is_read_again(file: Path) -> None:
     plan = {T1: (3, 1), T0: (2,)}
     write_assignment(file, plan)
@@ -98,8 +112,8 @@ def test_a_folder_that_is_not_there_is_named(file: Path) -> None:
             "one directory for each of 1 replicas",
         ),
         (
-            '{"partitions": [{"topic":"t","partition":0,"replicas":[1],"log_dirs":["/data"]}]}',
-            'log_dirs has "/data"; brokers choose',
+            '{"partitions": [{"topic":"t","partition":0,"replicas":[1],"log_dirs":["data"]}]}',
+            'log_dirs has "data", which is neither "any" nor a full path',
         ),
     ],
 )
