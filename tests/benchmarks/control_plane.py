@@ -42,8 +42,8 @@ import trio
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.control_gaps import Watch
 from benchmarks.control_reload import measure_reload
+from benchmarks.watched_load import WatchedLoad
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client import TrioAdmin, TrioProducer
 from strandline.client.connection import Connection
@@ -195,31 +195,31 @@ async def prepare(cluster: Cluster, beside: int) -> list[str]:
 async def measure_restarts(cluster: Cluster, case: str, beside: int, rounds: int) -> list[Row]:
     """Each broker in turn, so many rounds."""
     topics = await prepare(cluster, beside)
-    watch = Watch(TOPIC, WATCHED)
+    watched = WatchedLoad(TOPIC, WATCHED)
     rows: list[Row] = []
     async with (
         TrioProducer(cluster.embedded.bootstrap_servers, acks="all", linger_ms=0) as producer,
         trio.open_nursery() as nursery,
     ):
-        nursery.start_soon(watch.produce, producer)
+        nursery.start_soon(watched.produce, producer)
         for number in range(rounds * BROKERS):
             await cluster.until_whole(*topics)
             await trio.sleep(SETTLE_S)
-            rows += await restart(cluster, watch, 1 + number % BROKERS, topics, f"{case} {beside} beside")
+            rows += await restart(cluster, watched, 1 + number % BROKERS, topics, f"{case} {beside} beside")
         nursery.cancel_scope.cancel()
     return rows
 
 
-async def restart(cluster: Cluster, watch: Watch, victim: int, topics: Sequence[str], case: str) -> list[Row]:
+async def restart(cluster: Cluster, watched: WatchedLoad, victim: int, topics: Sequence[str], case: str) -> list[Row]:
     """One row for its stop, one for its start."""
     embedded = cluster.embedded
-    watch.begin()
+    watched.begin()
     at, cpu_s = time.time(), cluster.cpu_s(victim)
     await trio.to_thread.run_sync(partial(embedded.stop_broker, victim))
     gone = time.time() - at
     cpu_s = cluster.cpu_s(victim) - cpu_s
-    await watched_for(watch, CATCH_UP_S)
-    stop = row_of(watch, f"{case}, stop", victim, at)
+    await watched_for(watched, CATCH_UP_S)
+    stop = row_of(watched, f"{case}, stop", victim, at)
     stop |= {
         "asked": cluster.first("controlled shutdown ", at),
         "written": cluster.last("partition states changed" if len(topics) > 1 else "partition state changed", at),
@@ -229,14 +229,14 @@ async def restart(cluster: Cluster, watch: Watch, victim: int, topics: Sequence[
         "gone": gone,
         "cpu of others": cpu_s,
     }
-    watch.begin()
+    watched.begin()
     at = time.time()
     await trio.to_thread.run_sync(partial(embedded.start_broker, victim, timeout_s=PATIENCE_S))
     serves = time.time() - at
     await cluster.until_whole(*topics)
     whole = time.time() - at
-    await watched_for(watch, CATCH_UP_S)
-    start = row_of(watch, f"{case}, start", victim, at)
+    await watched_for(watched, CATCH_UP_S)
+    start = row_of(watched, f"{case}, start", victim, at)
     start |= {
         "registered": cluster.first("broker registered", at),
         "serves": serves,
@@ -245,24 +245,24 @@ async def restart(cluster: Cluster, watch: Watch, victim: int, topics: Sequence[
     return [stop, start]
 
 
-async def watched_for(watch: Watch, seconds: float) -> None:
+async def watched_for(watched: WatchedLoad, seconds: float) -> None:
     moment = time.time()
     with trio.move_on_after(PATIENCE_S):
         await trio.sleep(seconds)
-        while not watch.flows_since(moment):
+        while not watched.pauses.flow_since(moment):
             await trio.sleep(0.05)
 
 
-def row_of(watch: Watch, case: str, victim: int, at: float) -> Row:
-    pause = watch.longest()
+def row_of(watched: WatchedLoad, case: str, victim: int, at: float) -> Row:
+    pause = watched.pauses.longest()
     return {
         "case": case,
         "seconds": pause.seconds,
         "broker": victim,
         "partition": pause.partition,
-        "from": pause.began - at,
-        "to": pause.ended - at,
-        "errors": len(watch.errors),
+        "from": pause.began_s - at,
+        "to": pause.ended_s - at,
+        "errors": len(watched.errors),
         "load": os.getloadavg()[0],
     }
 

@@ -1,13 +1,14 @@
 """`make bench-failover`: how long a topic acknowledges nothing after a SIGKILL.
 
     python tests/benchmarks/failover.py [--runs 20] [--partitions 12] [--beside 0 2000] [--session-ms 6000]
-                                        [--refused-ms 300] [--output json] [--keep DIR]
+                                        [--refused-ms 300] [--load-mb 5] [--output json] [--keep DIR]
     python tests/benchmarks/failover.py --table …       `failure_table`: other faults, ours beside Kafka's
 
 Three brokers, a topic with acks=all and min.insync.replicas=2, one record to each of its partitions every 20 ms, and
 another topic with many partitions beside, which all have to be led by somebody else, too; a cluster for each number of
-these. Each run kills a broker, in turns the controller and another one, waits until all flows again and the session of
-the dead one has ended, starts it, and waits until all are in sync.
+these. Another producer writes 5 MB/s to a third topic meanwhile (`--load-mb`; 0: nobody does). Each run kills a broker,
+in turns the controller and another one, waits until all flows again and the session of the dead one has ended, starts
+it, and waits until all are in sync.
 
 The gap of a partition is the longest time without an acknowledgement; of a run, that of its worst partition, also of
 one whose leader lives, since it waits for the dead follower. The goals: 0.7 s where a broker is killed, 1.0 s where it
@@ -27,7 +28,7 @@ import shutil
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -38,13 +39,12 @@ import trio
 from rich.console import Console
 
 from benchmarks import failure_table
+from benchmarks.watched_load import LOAD_PROPERTIES, LOAD_TOPIC, LoadBeside, WatchedLoad
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client import TrioAdmin, TrioProducer
-from strandline.client.delivery import Delivery
 
 TOPIC, BESIDE = "watched", "beside"
 BROKERS = 3
-INTERVAL_S = 0.02
 SETTLE_S = 5.0
 """Between all in sync and the kill: what a start leaves to be done is done."""
 PATIENCE_S = 300
@@ -55,7 +55,8 @@ LEADING = re.compile("became leader|roles changed")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One kill; seconds. What follows `gap_s` counts from the kill; −1 where no log tells."""
+    """One kill; seconds. `noticed_s` and `led_s` count from the kill; −1 where no log tells. `load_mb_per_s`: what the
+    other producer had acknowledged until all flowed again."""
 
     beside: int
     victim: int
@@ -63,77 +64,55 @@ class Run:
     gap_s: float
     noticed_s: float
     led_s: float
+    load_mb_per_s: float
     load_average: float
 
 
-@dataclass(slots=True)
-class Watch:
-    """The producer's side: of each partition its last acknowledgement and the longest pause."""
-
-    partitions: int
-    last_ack: dict[int, float] = field(default_factory=dict)
-    longest_s: dict[int, float] = field(default_factory=dict)
-
-    def acknowledged(self, partition: int, delivery: Delivery) -> None:
-        if delivery.exception() is not None:
-            return
-        now = time.monotonic()
-        if partition in self.last_ack:
-            self.longest_s[partition] = max(self.longest_s.get(partition, 0.0), now - self.last_ack[partition])
-        self.last_ack[partition] = now
-
-    def begin(self) -> None:
-        self.longest_s = dict.fromkeys(range(self.partitions), 0.0)
-
-    def flows_since(self, moment: float) -> bool:
-        return all(self.last_ack.get(each, 0.0) > moment for each in range(self.partitions))
-
-    async def produce(self, producer: TrioProducer) -> None:
-        while True:
-            for partition in range(self.partitions):
-                delivery = await producer.send(TOPIC, b"x" * 100, partition=partition)
-                delivery.add_done_callback(partial(self.acknowledged, partition))
-            await trio.sleep(INTERVAL_S)
-
-
 async def measure(cluster: EmbeddedCluster, beside: int, arguments: argparse.Namespace, console: Console) -> list[Run]:
+    load = LoadBeside(cluster.bootstrap_servers, arguments.load_mb)
+    topics = {TOPIC: arguments.partitions} | ({BESIDE: beside} if beside else {})
     async with TrioAdmin(cluster.bootstrap_servers, request_timeout_ms=PATIENCE_S * 1000) as admin:
-        for topic, partitions in ((TOPIC, arguments.partitions), (BESIDE, beside)):
-            if partitions:
-                await admin.create_topic(
-                    topic, num_partitions=partitions, replication_factor=BROKERS, configs={"min.insync.replicas": "2"}
-                )
-    watch = Watch(arguments.partitions)
+        for topic, partitions in topics.items():
+            await admin.create_topic(
+                topic, num_partitions=partitions, replication_factor=BROKERS, configs={"min.insync.replicas": "2"}
+            )
+        await load.create_topic(admin, BROKERS)
+    watched = WatchedLoad(TOPIC, arguments.partitions)
     runs: list[Run] = []
     async with (
         TrioProducer(cluster.bootstrap_servers, acks="all", linger_ms=0) as producer,
         trio.open_nursery() as nursery,
     ):
-        nursery.start_soon(watch.produce, producer)
+        nursery.start_soon(watched.produce, producer)
+        if arguments.load_mb:
+            nursery.start_soon(load.run)
         for number in range(arguments.runs):
-            await until_whole(cluster, [TOPIC, BESIDE] if beside else [TOPIC])
+            await until_whole(cluster, [*topics, LOAD_TOPIC])
             await trio.sleep(SETTLE_S)
             controller = await controller_of(cluster)
             others = [broker_id for broker_id in cluster.broker_ids if broker_id != controller]
             victim = others[number // 2 % len(others)] if number % 2 else controller
-            runs.append(await kill_one(cluster, watch, beside, victim, is_controller=victim == controller))
+            runs.append(await kill_one(cluster, watched, load, beside, victim, is_controller=victim == controller))
             console.print(line_of(runs[-1], number + 1))
         nursery.cancel_scope.cancel()
     return runs
 
 
-async def kill_one(cluster: EmbeddedCluster, watch: Watch, beside: int, victim: int, *, is_controller: bool) -> Run:
-    watch.begin()
-    at, at_wall = time.monotonic(), time.time()
+async def kill_one(
+    cluster: EmbeddedCluster, watched: WatchedLoad, load: LoadBeside, beside: int, victim: int, *, is_controller: bool
+) -> Run:
+    watched.begin()
+    at, acked_bytes = time.time(), load.acked_bytes
     await trio.to_thread.run_sync(cluster.kill_broker, victim)
     with trio.fail_after(PATIENCE_S):
         await trio.sleep(cluster.session_timeout_ms / 1000)
-        while not watch.flows_since(at + 1.0):
+        while not watched.pauses.flow_since(at + 1.0):
             await trio.sleep(0.1)
-    gap_s = max(watch.longest_s.values())
+    gap_s = watched.pauses.longest().seconds
+    load_mb_per_s = (load.acked_bytes - acked_bytes) / 1e6 / (time.time() - at)
     others = [broker_id for broker_id in cluster.broker_ids if broker_id != victim]
-    noticed = [moment - at_wall for each in others for moment in moments(cluster, each, NOTICED) if moment > at_wall]
-    led = [moment - at_wall for each in others for moment in moments(cluster, each, LEADING) if moment > at_wall]
+    noticed = [moment - at for each in others for moment in moments(cluster, each, NOTICED) if moment > at]
+    led = [moment - at for each in others for moment in moments(cluster, each, LEADING) if moment > at]
     await trio.to_thread.run_sync(partial(cluster.start_broker, victim, timeout_s=PATIENCE_S))
     return Run(
         beside,
@@ -142,6 +121,7 @@ async def kill_one(cluster: EmbeddedCluster, watch: Watch, beside: int, victim: 
         gap_s,
         min(noticed, default=-1.0),
         max(led, default=-1.0),
+        load_mb_per_s,
         os.getloadavg()[0],
     )
 
@@ -176,7 +156,7 @@ def line_of(run: Run, number: int) -> str:
     who = f"broker {run.victim}" + (", the controller" if run.was_controller else "")
     return (
         f"{run.beside:5} beside {number:3} gap {run.gap_s:5.2f} s  ({who}; noticed after {run.noticed_s:.2f} s, last "
-        f"leader {run.led_s:.2f} s; load average {run.load_average:.1f})"
+        f"leader {run.led_s:.2f} s; {run.load_mb_per_s:.1f} MB/s beside; load average {run.load_average:.1f})"
     )
 
 
@@ -213,6 +193,7 @@ def main() -> None:
     parser.add_argument("--beside", type=int, nargs="+", default=[0, 2000], help="partitions of another topic")
     parser.add_argument("--session-ms", type=int, default=6000)
     parser.add_argument("--refused-ms", type=int, default=300, help="failure.detection.refused.ms; 0: sessions alone")
+    parser.add_argument("--load-mb", type=float, default=5.0, help="MB/s that another producer writes; 0: nobody")
     parser.add_argument("--output", choices=("text", "json"), default="text")
     parser.add_argument("--keep", metavar="DIR", help="put the data there and leave it")
     arguments = parser.parse_args()
@@ -223,6 +204,7 @@ def main() -> None:
         for beside in arguments.beside:
             cluster = EmbeddedCluster(root / str(beside), BROKERS, session_timeout_ms=arguments.session_ms)
             cluster.properties["failure.detection.refused.ms"] = str(arguments.refused_ms)
+            cluster.properties.update(LOAD_PROPERTIES)
             try:
                 cluster.start()
                 runs += trio.run(measure, cluster, beside, arguments, console)
@@ -232,7 +214,11 @@ def main() -> None:
         if not arguments.keep:
             shutil.rmtree(root, ignore_errors=True)
     if arguments.output == "json":
-        settings = {"session_s": arguments.session_ms / 1000, "refused_ms": arguments.refused_ms}
+        settings = {
+            "session_s": arguments.session_ms / 1000,
+            "refused_ms": arguments.refused_ms,
+            "load_mb": arguments.load_mb,
+        }
         json.dump({**settings, "runs": [asdict(run) for run in runs]}, sys.stdout, indent=1)
         sys.stdout.write("\n")
     else:

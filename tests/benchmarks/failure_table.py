@@ -32,9 +32,9 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -45,6 +45,7 @@ from rich.table import Table
 
 from benchmarks.silent_proxy import SilentProxies
 from benchmarks.systems import CLUSTERS, System
+from support.pauses import Pauses
 
 PARTITIONS = 12
 INTERVAL_S = 0.02
@@ -58,50 +59,31 @@ Gaps = dict[tuple[str, str], list[float]]
 """(fault, role) → seconds, one per run."""
 
 
-@dataclass(slots=True)
-class Watch:
-    """Of each partition the last acknowledgement and the longest pause since `begin`."""
-
-    last: dict[int, float] = field(default_factory=dict)
-    longest: dict[int, float] = field(default_factory=dict)
-
-    def acknowledged(self, partition: int, future: asyncio.Future[object]) -> None:
-        if future.cancelled() or future.exception() is not None:
-            return
-        now = time.monotonic()
-        pause = now - self.last.get(partition, now)
-        self.longest[partition] = max(self.longest.get(partition, 0.0), pause)
-        self.last[partition] = now
-
-    def begin(self) -> None:
-        self.longest = {}
-
-    async def flows(self) -> None:
-        """Wait until every partition has acknowledged something since now."""
-        since, deadline = time.monotonic(), time.monotonic() + PATIENCE_S
-        while not all(self.last.get(partition, 0.0) > since for partition in range(PARTITIONS)):
-            if time.monotonic() > deadline:
-                raise RuntimeError("records are not acknowledged any more")
-            await asyncio.sleep(0.05)
-
-
 class Load:
     """A record to each partition of a topic every 20 ms, within a `with` block."""
 
     def __init__(self, system: System, topic: str) -> None:
-        self.watch = Watch()
+        self.pauses = Pauses(PARTITIONS)
         self._system = system
         self._topic = topic
 
-    async def __aenter__(self) -> Watch:
+    async def flows(self) -> None:
+        """Wait until every partition has acknowledged something since now."""
+        since, deadline = time.monotonic(), time.monotonic() + PATIENCE_S
+        while not self.pauses.flow_since(since):
+            if time.monotonic() > deadline:
+                raise RuntimeError("records are not acknowledged any more")
+            await asyncio.sleep(0.05)
+
+    async def __aenter__(self) -> Self:
         self._producer = AIOKafkaProducer(
             bootstrap_servers=self._system.bootstrap, acks="all", request_timeout_ms=REQUEST_TIMEOUT_MS
         )
         await self._producer.start()
         self._tasks = [asyncio.create_task(self._produce(partition)) for partition in range(PARTITIONS)]
-        await self.watch.flows()
+        await self.flows()
         await asyncio.sleep(WARM_S)
-        return self.watch
+        return self
 
     async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:
@@ -114,8 +96,12 @@ class Load:
         while True:
             with suppress(KafkaError):
                 future = await self._producer.send(self._topic, b"x" * 100, partition=partition)
-                future.add_done_callback(partial(self.watch.acknowledged, partition))
+                future.add_done_callback(partial(self._settled, partition))
             await asyncio.sleep(INTERVAL_S)
+
+    def _settled(self, partition: int, future: asyncio.Future[object]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            self.pauses.came(partition, time.monotonic())
 
 
 class Trial:
@@ -136,17 +122,17 @@ class Trial:
             controller, leaders = await asyncio.to_thread(self._system.layout, topic)
             others = [leader for leader in sorted(set(leaders.values())) if leader != controller]
             victim = controller if is_controller else others[0]
-            async with Load(self._system, topic) as watch:
-                watch.begin()
+            async with Load(self._system, topic) as load:
+                load.pauses.begin()
                 await self._happens(fault, victim)
-                await watch.flows()
-                longest = dict(watch.longest)
+                await load.flows()
+                longest_s = load.pauses.longest_s()
             await asyncio.to_thread(self._system.wait_complete)
             if is_controller or fault == "ZooKeeper away":
-                gaps.setdefault((fault, "controller"), []).append(max(longest.values()))
+                gaps.setdefault((fault, "controller"), []).append(max(longest_s.values()))
                 continue
             for role in ("leader", "follower"):
-                its = [longest[p] for p in range(PARTITIONS) if (leaders[p] == victim) == (role == "leader")]
+                its = [longest_s[p] for p in range(PARTITIONS) if (leaders[p] == victim) == (role == "leader")]
                 gaps.setdefault((fault, role), []).append(max(its))
 
     async def _happens(self, fault: str, victim: int) -> None:

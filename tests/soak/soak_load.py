@@ -19,6 +19,7 @@ from strandline.client.errors import ClientError, DeliveryFailed, OffsetOutOfRan
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.verification import Outcomes, make_value, read_value
 from support.lasting import KeyHistory, Reading, keyed_value, padded, read_keyed_value, unpadded
+from support.pace import Pace
 
 NUMBERS, LATEST = "numbers", "latest"
 PARTITIONS: Mapping[str, int] = {NUMBERS: 3, LATEST: 2}
@@ -48,23 +49,6 @@ class Rates:
     def of(self, topic: str) -> int:
         """Bytes per second and partition."""
         return self.numbers_bytes_per_s if topic == NUMBERS else self.latest_bytes_per_s
-
-
-class Pace:
-    """How many records are due; what could not be sent in time is not due any more."""
-
-    def __init__(self, per_second: float) -> None:
-        self._per_second = per_second
-        self._before = trio.current_time()
-        self._due = 0.0
-
-    def due(self) -> int:
-        now = trio.current_time()
-        self._due = min(self._due + (now - self._before) * self._per_second, max(1.0, self._per_second / 5))
-        self._before = now
-        count = int(self._due)
-        self._due -= count
-        return count
 
 
 class Load:
