@@ -10,7 +10,7 @@ from strandline.controller.orders import broker_orders
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.testkit.cluster import SESSION_TIMEOUT_MS
 from strandline.testkit.inspection import read_all
-from support.scenario import SESSIONS_ALONE, T0, check_at_the_end, cluster_with_topic, numbered
+from support.scenario import BOTH_WAYS, SESSIONS_ALONE, T0, check_at_the_end, cluster_with_topic, numbered
 
 ALL = [1, 2, 3]
 
@@ -144,7 +144,8 @@ async def test_a_controller_that_leads_and_stops_under_load_keeps_nobody_waiting
 
 
 async def test_the_last_of_brokers_that_stop_together_waits_for_nobody(autojump_clock) -> None:
-    # Else the others succeed the first of them, the controller, which answers them still while it stops.
+    # By refusals the others succeed the first of them, the controller, which answers them still while it stops and
+    # takes no connections any more: then they ask its successor, who may lead what nobody else can.
     async with cluster_with_topic([1, 2, 3], properties=SESSIONS_ALONE) as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("kept", 3))
         async with trio.open_nursery() as nursery:
@@ -154,6 +155,19 @@ async def test_the_last_of_brokers_that_stop_together_waits_for_nobody(autojump_
         assert not in_vain, "the last one has nobody to hand its partitions to: that is no reason to ask again"
         for broker in ALL:
             await cluster.start_broker(broker)
+        await check_at_the_end(cluster, ledger)
+
+
+@BOTH_WAYS
+async def test_brokers_that_stop_together_come_back_with_everything(properties, autojump_clock) -> None:
+    async with cluster_with_topic([1, 2, 3], properties=properties) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("kept", 3))
+        async with trio.open_nursery() as nursery:
+            for broker in ALL:
+                nursery.start_soon(cluster.stop, broker)
+        for broker in ALL:
+            await cluster.start_broker(broker)
+        await ledger.produce(producer, T0, numbered("again", 3))
         await check_at_the_end(cluster, ledger)
 
 

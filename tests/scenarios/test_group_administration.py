@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
+import pytest
 import trio
 
 from strandline.broker.groups.shards import OFFSETS_TOPIC
@@ -15,7 +16,7 @@ from strandline.protocol.consumer_protocol import Assignment, encode_assignment
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.cluster import MemoryCluster
 from support.group_client import GroupClient
-from support.scenario import SESSIONS_ALONE, T0, cluster_with_topic
+from support.scenario import BOTH_WAYS, SESSIONS_ALONE, T0, cluster_with_topic
 
 PROPERTIES = {"offsets.topic.num.partitions": "3", "group.initial.rebalance.delay.ms": "0"}
 ABSENT = TopicPartition("absent", 0)
@@ -58,13 +59,17 @@ async def test_groups_of_all_brokers_are_listed_with_their_states(autojump_clock
         assert stable.groups == [GroupSummary("running", "Stable", "consumer")]
 
 
-async def test_a_broker_out_of_reach_is_named_beside_the_groups_of_the_others(autojump_clock: object) -> None:
-    async with a_site(SESSIONS_ALONE) as (cluster, admin):
+@pytest.mark.parametrize("is_machine_off", [True, False], ids=["its machine is off", "its process is gone"])
+async def test_a_broker_out_of_reach_is_named_beside_the_groups_of_the_others(
+    is_machine_off: bool, autojump_clock: object
+) -> None:
+    """While it counts among the living: a process that is gone would not for long, where refusals tell."""
+    async with a_site({} if is_machine_off else SESSIONS_ALONE) as (cluster, admin):
         for number in range(6):
             await admin.alter_group_offsets(f"g{number}", {T0: GroupOffset(1)})
         before = (await admin.describe_groups([f"g{number}" for number in range(6)])).values()
         elsewhere = sum(isinstance(view, GroupView) and view.coordinator != 3 for view in before)
-        cluster.crash(3)  # its session has not ended, so it counts among the living
+        cluster.vanish(3) if is_machine_off else cluster.crash(3)
         listing = await admin.list_groups(timeout_ms=2_000)
         assert list(listing.failures) == [3] and "3" in str(listing.failures[3])
         assert len(listing.groups) == elsewhere < 6
@@ -160,8 +165,11 @@ async def test_members_are_removed_by_instance_and_all_together(autojump_clock: 
         assert (await admin.list_groups(["Empty"])).groups == [GroupSummary("g", "Empty", "consumer")]
 
 
-async def test_a_coordinator_that_moves_is_asked_where_it_went(autojump_clock: object) -> None:
-    async with a_site(SESSIONS_ALONE) as (cluster, admin), trio.open_nursery() as nursery:
+@BOTH_WAYS
+async def test_a_coordinator_that_moves_is_asked_where_it_went(
+    properties: Mapping[str, str], autojump_clock: object
+) -> None:
+    async with a_site(properties) as (cluster, admin), trio.open_nursery() as nursery:
         await admin.alter_group_offsets("g", {T0: GroupOffset(7)})
         view = (await admin.describe_groups(["g"]))["g"]
         assert isinstance(view, GroupView)
@@ -172,9 +180,10 @@ async def test_a_coordinator_that_moves_is_asked_where_it_went(autojump_clock: o
             found.update(await admin.list_group_offsets("g"))
 
         nursery.start_soon(look)
-        await trio.sleep(1)
-        assert found == {}
-        cluster.expire_session(view.coordinator)
+        if properties == SESSIONS_ALONE:
+            await trio.sleep(1)
+            assert found == {}
+            cluster.expire_session(view.coordinator)
         index = cluster.broker(next(n for n, node in cluster.nodes.items() if node.is_up)).groups.partition_of("g")
         partition = TopicPartition(OFFSETS_TOPIC, index or 0)
         await cluster.until(lambda: cluster.leader(partition) not in (view.coordinator, -1), "another one coordinates")

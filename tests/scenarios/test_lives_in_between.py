@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -18,14 +18,16 @@ from strandline.protocol.znodes import CONTROLLER_EPOCH_PATH, IsrChangeNotificat
 from strandline.runtime.coordination import Coordination
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import Ledger, read_all
-from support.scenario import SESSIONS_ALONE, T0, cluster_with_topic, crash_after_a_loss, die, numbered
+from support.scenario import BOTH_WAYS, T0, cluster_with_topic, crash_after_a_loss, die, numbered
 
 
+@BOTH_WAYS
 async def test_a_leader_hears_of_the_epoch_that_a_lossy_broker_wrote_before_it_registered(
-    autojump_clock: MockClock,
+    properties: Mapping[str, str], autojump_clock: MockClock
 ) -> None:
-    """In between the controller reads the state for another reason, and finds the new epoch in it already."""
-    async with cluster_with_topic([1, 2, 3], properties=SESSIONS_ALONE) as (cluster, producer, ledger):
+    """In between the controller reads the state for another reason, and finds the new epoch in it already; unless it
+    was missed before that, and has left the in-sync set for that reason."""
+    async with cluster_with_topic([1, 2, 3], properties=properties) as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("all have it", 4))
         operator = cluster.zookeeper.client()
         await operator.start()

@@ -126,7 +126,7 @@ class BareCluster(ClusterView):
                 "zookeeper.connect": "memory:2181",
                 "listeners": f"PLAINTEXT://broker-{broker_id}:9092",
                 "log.dirs": LOG_DIR,
-                "failure.detection.refused.ms": "0",  # sessions of the dead end by hand
+                "failure.detection.refused.ms": "0",  # no network refuses: sessions of the dead end by hand
                 **self._config,
             }
         )

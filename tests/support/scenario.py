@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
+import pytest
+
 from strandline.client import TrioProducer
 from strandline.protocol.types import TopicPartition
 from strandline.storage.manager.identity import META_PROPERTIES
@@ -16,6 +18,12 @@ T0 = TopicPartition("t", 0)
 LAG_TIME_MAX_S = 4.0
 SESSIONS_ALONE = {"failure.detection.refused.ms": "0"}
 """Properties for brokers that are to be missed when their sessions end, and not before."""
+BY_REFUSALS: dict[str, str] = {}
+"""As it is by default: who refuses connections is missed after 0.3 s."""
+BOTH_WAYS = pytest.mark.parametrize(
+    "properties", [SESSIONS_ALONE, BY_REFUSALS], ids=["sessions alone tell", "refusals tell"]
+)
+"""For what has to hold whether a dead broker is missed by its address or by its session."""
 
 
 def numbered(prefix: str, count: int) -> list[bytes]:
