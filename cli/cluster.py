@@ -57,7 +57,8 @@ class DataOfMoreBrokers(Exception):
 class EmbeddedCluster:
     """One cluster in one data folder; also a context manager that starts and stops it.
 
-    `properties` are added to every broker's server.properties. `base_port`: broker n prefers base_port + n − 1;
+    `properties` are added to every broker's server.properties, `properties_of` (broker id → keys) to those of single
+    ones. `base_port`: broker n prefers base_port + n − 1;
     None: any free port. Errors of the methods that start something: ProcessFailed (names the log), JavaNotFound,
     ZooKeeperJarsMissing.
     """
@@ -74,6 +75,7 @@ class EmbeddedCluster:
         self.data_dir = data_dir.resolve()
         self.broker_ids = list(range(1, brokers + 1))
         self.properties = dict(properties or {})
+        self.properties_of: dict[int, dict[str, str]] = {}
         self.base_port = base_port
         self.session_timeout_ms = session_timeout_ms
         self.zookeeper = EmbeddedZooKeeper(self.data_dir / _ZOOKEEPER)
@@ -254,7 +256,8 @@ class EmbeddedCluster:
             "listeners": f"PLAINTEXT://{self.address(broker_id)}",
             "zookeeper.connect": self.zookeeper.address,
         }
-        return {**self.own_properties(broker_id), **addresses, **self.properties}
+        single = self.properties_of.get(broker_id, {})
+        return {**self.own_properties(broker_id), **addresses, **self.properties, **single}
 
     def own_properties(self, broker_id: int) -> dict[str, str]:
         """The keys that the cluster sets itself; addresses stand for any as long as nothing runs."""

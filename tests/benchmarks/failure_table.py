@@ -43,9 +43,9 @@ from aiokafka.errors import KafkaError
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.silent_proxy import SilentProxies
 from benchmarks.systems import CLUSTERS, System
 from support.pauses import Pauses
+from support.proxies import BrokerProxies
 
 PARTITIONS = 12
 INTERVAL_S = 0.02
@@ -107,7 +107,7 @@ class Load:
 class Trial:
     """The faults of one system. `proxies`: what its brokers are reached by, where they can be cut off."""
 
-    def __init__(self, system: System, proxies: SilentProxies | None) -> None:
+    def __init__(self, system: System, proxies: BrokerProxies | None) -> None:
         self._system = system
         self._cluster = system.cluster
         self._proxies = proxies
@@ -161,10 +161,8 @@ def measure(name: str, runs: int, console: Console) -> Gaps:
     gaps: Gaps = {}
     with tempfile.TemporaryDirectory(prefix="strandline-table-") as folder:
         for is_proxied in (False, True):
-            proxies = SilentProxies() if is_proxied else None
             system = System(name, Path(folder) / ("proxied" if is_proxied else "plain"))
-            if proxies is not None:
-                proxies.stand_before(system.cluster)
+            proxies = BrokerProxies(system.cluster) if is_proxied else None
             with system:
                 trial = Trial(system, proxies)
                 for fault in FAULTS:

@@ -54,11 +54,6 @@ class DiskCluster(EmbeddedCluster):
         super().__init__(*arguments, **settings)
         self.victim = WrappedDaemon(f"broker {VICTIM}", self.broker_folder(VICTIM) / "broker.log")
         self.brokers[VICTIM] = self.victim
-        self.victims_properties: dict[str, str] = {}
-
-    def _broker_properties(self, broker_id: int) -> dict[str, str]:
-        own = self.victims_properties if broker_id == VICTIM else {}
-        return {**super()._broker_properties(broker_id), **own}
 
 
 class SmallDisk:
@@ -170,7 +165,7 @@ async def test_a_full_disk_refuses_appends_and_goes_on_by_itself_once_there_is_r
 ) -> None:
     """It leads everything from its only directory; what it has can be read all the while."""
     cluster.victim.prefix = small_disk.enter
-    cluster.victims_properties = {"log.dirs": str(small_disk.mount_point)}
+    cluster.properties_of[VICTIM] = {"log.dirs": str(small_disk.mount_point)}
     cluster.session_timeout_ms = LONG_SESSION_MS
     await off_loop(cluster.start)
 
@@ -200,7 +195,7 @@ async def test_a_start_on_a_full_disk_says_so_and_the_next_one_has_everything(
     cluster: DiskCluster, small_disk: SmallDisk
 ) -> None:
     cluster.victim.prefix = small_disk.enter
-    cluster.victims_properties = {"log.dirs": str(small_disk.mount_point)}
+    cluster.properties_of[VICTIM] = {"log.dirs": str(small_disk.mount_point)}
     await off_loop(cluster.start)
 
     def folder(broker_id: int, index: int) -> Path:

@@ -7,8 +7,8 @@ partition, and the replicas' files equal below the high watermark.
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from strandline.client import TrioAdmin, TrioProducer
 from strandline.protocol.messages import MetadataResponse
 from strandline.protocol.records import scan
 from strandline.testkit.verification import VerifyingLoad, proven
+from support.proxies import BrokerProxies
 
 TOPIC = "promises"
 PARTITIONS = 3
@@ -234,21 +235,19 @@ async def test_brokers_whose_sessions_expire_while_they_live_register_again_and_
     new_cluster: Callable[..., EmbeddedCluster],
 ) -> None:
     cluster = new_cluster(3, session_timeout_ms=4000)
-    await off_loop(cluster.start_zookeeper)
-    async with trio.open_nursery() as nursery:
-        proxy = Proxy(int(cluster.zookeeper.address.rpartition(":")[2]))
-        port = await nursery.start(proxy.run)
-        cluster.properties["zookeeper.connect"] = f"127.0.0.1:{port}"
+    with closing(BrokerProxies(cluster)) as proxies:
         await off_loop(cluster.start)
         async with under_load(cluster) as load:
             registered, expired = registrations(cluster), expiries(cluster)
-            with proxy.cut():
-                await until(partial(all_expired, cluster, expired), "the end of all sessions")
+            for proxy in proxies.to_zookeeper.values():
+                proxy.refuse()  # ZooKeeper lives and hears nothing
+            await until(partial(all_expired, cluster, expired), "the end of all sessions")
+            for proxy in proxies.to_zookeeper.values():
+                proxy.let_through()
             await until(partial(all_registered_again, cluster, registered), "all brokers registered again")
             await load.wait_acked(100)
         assert not load.errors
         await off_loop(cluster.stop)
-        nursery.cancel_scope.cancel()
 
 
 def registrations(cluster: EmbeddedCluster) -> dict[int, int]:
@@ -270,54 +269,6 @@ async def all_expired(cluster: EmbeddedCluster, before: int) -> bool:
 
 async def all_registered_again(cluster: EmbeddedCluster, before: dict[int, int]) -> bool:
     return all(count > before[broker_id] for broker_id, count in registrations(cluster).items())
-
-
-class Proxy:
-    """Between the brokers and ZooKeeper: can be cut, so that ZooKeeper lives and hears nothing."""
-
-    def __init__(self, target_port: int) -> None:
-        self._target_port = target_port
-        self._is_open = True
-        self._scopes: dict[trio.CancelScope, None] = {}
-
-    async def run(self, *, task_status: trio.TaskStatus[int]) -> None:
-        async with trio.open_nursery() as nursery:
-            (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-            task_status.started(listener.socket.getsockname()[1])
-            await trio.serve_listeners(self._serve, [listener], handler_nursery=nursery)
-
-    @contextmanager
-    def cut(self) -> Iterator[None]:
-        """Meanwhile nothing comes through."""
-        self._is_open = False
-        for scope in list(self._scopes):
-            scope.cancel()
-        yield
-        self._is_open = True
-
-    async def _serve(self, client: trio.SocketStream) -> None:
-        if not self._is_open:
-            await client.aclose()
-            return
-        with trio.CancelScope() as scope:
-            self._scopes[scope] = None
-            try:
-                server = await trio.open_tcp_stream("127.0.0.1", self._target_port)
-                async with client, server, trio.open_nursery() as nursery:
-                    for source, sink in ((client, server), (server, client)):
-                        nursery.start_soon(self._copy, source, sink, scope)
-            except OSError:
-                await client.aclose()
-            finally:
-                del self._scopes[scope]
-
-    async def _copy(self, source: trio.SocketStream, sink: trio.SocketStream, scope: trio.CancelScope) -> None:
-        try:
-            async for data in source:
-                await sink.send_all(data)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # either side going ends both
-        scope.cancel()
 
 
 @pytest.mark.parametrize("damage", ["cut inside a batch", "zeros", "garbage"])
