@@ -20,7 +20,7 @@ RECORDS ?= 100000
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak soak-cluster soak-moves soak-takeovers spark-soak demo up status down bench bench-background bench-control bench-failover bench-idle bench-kafka bench-spark bench-spark-sink bench-throttle compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
+.PHONY: help setup check format docs test soak soak-cluster soak-moves soak-rolling soak-takeovers spark-soak demo up status down bench bench-background bench-control bench-failover bench-idle bench-kafka bench-spark bench-spark-sink bench-throttle compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -63,6 +63,9 @@ soak-cluster: setup ## only the cluster: a broker killed every 30 s (MINUTES=10)
 
 soak-moves: setup ## partitions moved under load, brokers and controllers killed meanwhile (SEED=1, SOAK="--records 100000")
 	$(PYTHON) tests/soak/moves_soak.py --seed $(SEED) $(SOAK)
+
+soak-rolling: setup ## three brokers restarted in turn under load, until a million records (SEED=1, SOAK="--records 100000")
+	$(PYTHON) tests/soak/rolling_soak.py --seed $(SEED) $(SOAK)
 
 soak-takeovers: setup ## random takeovers between a real Kafka and ours (TAKEOVERS=1-20; needs Maven)
 	@scripts/maven

@@ -65,8 +65,11 @@ class VerifyingLoad:
         *,
         environment: ClientEnvironment | None = None,
         pause_s: float = 0.005,
+        on_acked: Callable[[int], None] = lambda partition: None,
         **settings: object,
     ) -> None:
+        """pause_s: between two records of a partition. on_acked: hears of each acknowledgement, by its partition.
+        settings: of the producer."""
         self.outcomes = {partition: Outcomes() for partition in range(partitions)}
         self.errors: list[Exception] = []
         """Every error that a record ended with."""
@@ -74,6 +77,7 @@ class VerifyingLoad:
         self._topic = topic
         self._environment = environment
         self._pause_s = pause_s
+        self._on_acked = on_acked
         self._settings = {"acks": "all", "linger_ms": 0, "delivery_timeout_ms": 60_000, **settings}
         self._stopping = False
         self._progress = trio.Event()
@@ -117,6 +121,7 @@ class VerifyingLoad:
             outcomes.acked[number] = metadata.offset
             if metadata.retried:
                 outcomes.retried.add(number)
+            self._on_acked(partition)
         elif isinstance(error, DeliveryFailed) and error.outcome_unknown:
             outcomes.unknown.add(number)
             self.errors.append(error)

@@ -17,16 +17,9 @@ Promises (a broken one makes the exit code 1 and is named):
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
-import shutil
 import signal
 import sys
-import tempfile
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +33,7 @@ from soak import soak_promises as promises
 from soak.soak_load import BUFFER_BYTES, LATEST, NUMBERS, PARTITIONS, Load, Rates, read_all
 from soak.soak_promises import Verdict, judge
 from soak.soak_report import document, show
+from soak.soak_run import PATIENCE_S, command_line, off_loop, soak_it, stopped
 from soak.soak_samples import Bound, Sample, flatness, peak, take, typical
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.cli.process import ProcessId
@@ -56,7 +50,6 @@ SLACK_S = 10
 """What background work may be late by on a busy machine, in bounds."""
 SAMPLE_EVERY_S = 3.0
 TERMINATED_EVERY = 4
-PATIENCE_S = 120
 BROKER_PROPERTIES = {
     "log.retention.check.interval.ms": str(CHECK_INTERVAL_S * 1000),
     "log.segment.delete.delay.ms": str(DELETE_DELAY_S * 1000),
@@ -81,9 +74,12 @@ TOPICS = {
 class Soak:
     """One run. Everything that happened is in the public members."""
 
-    def __init__(self, cluster: EmbeddedCluster, seconds: float, kill_every_s: float, seed: int) -> None:
+    def __init__(
+        self, cluster: EmbeddedCluster, seconds: float, kill_every_s: float, seed: int, *, is_lenient: bool
+    ) -> None:
         self.cluster = cluster
         self.seconds = seconds
+        self.is_lenient = is_lenient
         self.rates = Rates()
         self.samples: list[Sample] = []
         self.faults: list[dict[str, Any]] = []
@@ -207,14 +203,10 @@ class Soak:
             kept = promises.numbers_kept if topic == NUMBERS else promises.latest_kept
             return await off_loop(kept, load, found[topic])
 
-        async def stopped() -> str:
-            await off_loop(stop_brokers, cluster)
-            return await off_loop(promises.no_tracebacks, [daemon.log_path for daemon in cluster.brokers.values()])
-
         await judge(verdicts, "the ISR is whole", isr_whole)
         for topic in (NUMBERS, LATEST):
             await judge(verdicts, f"nothing acknowledged is lost: {topic}", partial(read, topic))
-        await judge(verdicts, "no broker fails by itself", stopped)
+        await judge(verdicts, "no broker fails by itself", partial(stopped, cluster))
         for promise, proof in (
             (
                 f"replicas are identical: {NUMBERS}",
@@ -234,6 +226,19 @@ class Soak:
             ),
         ):
             await judge(verdicts, promise, partial(off_loop, proof))
+
+    # --- what it came to ----------------------------------------------------------------------------------------
+
+    def holds(self) -> bool:
+        return all(verdict.holds for verdict in self.verdicts) and (
+            self.is_lenient or all(bound.holds for bound in self.bounds())
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return document(self, self.bounds(), judged=not self.is_lenient)
+
+    def show(self, console: Console) -> None:
+        show(console, self, self.bounds(), judged=not self.is_lenient)
 
     # --- bounds -------------------------------------------------------------------------------------------------
 
@@ -289,10 +294,6 @@ class Soak:
         ]
 
 
-async def off_loop(function: Any, *args: Any) -> Any:
-    return await trio.to_thread.run_sync(partial(function, *args))
-
-
 def is_whole(cluster: EmbeddedCluster) -> bool:
     """Every partition has a leader and all of its replicas in sync."""
     found = cluster.metadata(list(PARTITIONS))
@@ -305,62 +306,18 @@ def is_whole(cluster: EmbeddedCluster) -> bool:
     )
 
 
-def stop_brokers(cluster: EmbeddedCluster) -> None:
-    """SIGTERM to all, and each must end by itself."""
-    for daemon in cluster.brokers.values():
-        daemon.signal(signal.SIGTERM)
-    deadline = time.monotonic() + PATIENCE_S
-    for broker_id, daemon in cluster.brokers.items():
-        code = daemon.wait(max(0.1, deadline - time.monotonic()))
-        if code:
-            raise PromiseBroken(f"broker {broker_id} ended with exit code {code} after SIGTERM")
-
-
-@asynccontextmanager
-async def running(cluster: EmbeddedCluster) -> AsyncIterator[None]:
-    try:
-        await off_loop(cluster.start, PATIENCE_S)
-        yield
-    finally:
-        with trio.CancelScope(shield=True):
-            await off_loop(cluster.stop, 10.0)
-
-
-async def soak_it(soak: Soak) -> None:
-    async with running(soak.cluster):
-        await soak.run()
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--kill-every", type=float, default=30.0, help="seconds")
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lenient", action="store_true", help="tell figures, judge promises only")
-    parser.add_argument("--keep", metavar="DIR", help="put the data there and leave it")
-    parser.add_argument("--output", choices=("text", "json"), default="text")
     arguments = parser.parse_args()
-    folder = Path(arguments.keep or tempfile.mkdtemp(prefix="strandline-soak-"))
-    cluster = EmbeddedCluster(folder, brokers=BROKERS, base_port=None, properties=BROKER_PROPERTIES)
-    soak = Soak(cluster, arguments.minutes * 60, arguments.kill_every, arguments.seed)
-    failed = True
-    try:
-        trio.run(soak_it, soak)
-        bounds = soak.bounds()
-        failed = not all(verdict.holds for verdict in soak.verdicts)
-        failed = failed or not (arguments.lenient or all(bound.holds for bound in bounds))
-        if arguments.output == "json":
-            json.dump(document(soak, bounds, judged=not arguments.lenient), sys.stdout, indent=1)
-            sys.stdout.write("\n")
-        else:
-            # A file or a pipe has no width.
-            show(Console() if sys.stdout.isatty() else Console(width=160), soak, bounds, judged=not arguments.lenient)
-        if failed:
-            sys.stderr.write(f"a promise is broken; the data and logs stay in {folder}\n")
-    finally:
-        if not failed and not arguments.keep:
-            shutil.rmtree(folder, ignore_errors=True)
-    return 1 if failed else 0
+
+    def prepare(folder: Path) -> Soak:
+        cluster = EmbeddedCluster(folder, brokers=BROKERS, base_port=None, properties=BROKER_PROPERTIES)
+        return Soak(cluster, arguments.minutes * 60, arguments.kill_every, arguments.seed, is_lenient=arguments.lenient)
+
+    return soak_it(arguments, "soak", prepare)
 
 
 if __name__ == "__main__":

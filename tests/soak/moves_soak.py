@@ -17,34 +17,32 @@ Promises (a broken one makes the exit code 1 and is named):
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
-import shutil
 import signal
 import sys
-import tempfile
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import trio
 from kazoo.client import KazooClient
 from rich.console import Console
-from rich.markup import escape
 
 from soak import soak_promises as promises
-from soak.cluster_soak import PATIENCE_S, off_loop, running, stop_brokers
 from soak.soak_promises import Verdict, judge
+from soak.soak_run import PATIENCE_S, command_line, off_loop, show_verdicts, soak_it, stopped
 from strandline.cli.cluster import EmbeddedCluster
-from strandline.client import TrioAdmin, TrioConsumer
+from strandline.client import TrioAdmin
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
-from strandline.testkit.verification import PromiseBroken, VerifyingLoad, check, read_value
-from support.lasting import Reading, same_bytes
+from strandline.testkit.verification import PromiseBroken
+from support.followed_load import FollowedLoad
+from support.lasting import same_bytes
 
 BROKERS, PARTITIONS = 5, 6
 TOPIC = "moved"
@@ -88,7 +86,6 @@ class Moves:
     random: random.Random
     rounds: list[Round] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
-    readings: dict[int, Reading] = field(default_factory=lambda: {number: Reading() for number in range(PARTITIONS)})
     target: Target = field(default_factory=dict)
     """What each partition is to have in the end."""
     acknowledged: int = 0
@@ -96,41 +93,42 @@ class Moves:
     async def run(self) -> None:
         """Load, moves and faults; then the proofs."""
         servers = self.cluster.bootstrap_servers
-        load = VerifyingLoad(servers, TOPIC, PARTITIONS, pause_s=PAUSE_S, **SETTINGS)
+        load = FollowedLoad(servers, TOPIC, PARTITIONS, pause_s=PAUSE_S, **SETTINGS)
         async with TrioAdmin(servers) as admin:
             await admin.create_topic(
                 TOPIC, num_partitions=PARTITIONS, replication_factor=3, configs={"min.insync.replicas": "2"}
             )
             promise = "moves end, brokers come back, readers are led on"
             await judge(self.verdicts, promise, partial(self._live, admin, load))
-            self.acknowledged = load.acked
+            self.acknowledged = load.writer.acked
             await self._prove(admin, load)
 
-    async def _live(self, admin: TrioAdmin, load: VerifyingLoad) -> str:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._keep_reading)
-            async with trio.open_nursery() as writing:
-                await writing.start(load.run)
-                while load.acked < self.records:
-                    await self._move_all(admin)
-                load.stop()
-            nursery.cancel_scope.cancel()
-        if load.errors:
-            raise PromiseBroken(f"{len(load.errors)} records were given up, first: {load.errors[0]}")
+    async def _live(self, admin: TrioAdmin, load: FollowedLoad) -> str:
+        async with load.running():
+            while load.writer.acked < self.records:
+                await self._move_all(admin)
+        if errors := load.writer.errors:
+            raise PromiseBroken(f"{len(errors)} records were given up, first: {errors[0]}")
         kills = sum(each.killed is not None for each in self.rounds)
         controllers = sum(each.was_controller for each in self.rounds)
         return f"{len(self.rounds)} rounds, {kills} kills, {controllers} of them of controllers"
 
-    async def _keep_reading(self) -> None:
-        """PromiseBroken where offsets are passed over or come again."""
-        async with TrioConsumer(self.cluster.bootstrap_servers, auto_offset_reset="none") as consumer:
-            await consumer.assign(PARTITIONS_OF_TOPIC)
-            for tp in PARTITIONS_OF_TOPIC:
-                consumer.seek(tp, 0)
-            while True:
-                for tp, records in (await consumer.poll(timeout_ms=1000)).items():
-                    for record in records:
-                        self.readings[tp.partition].note(record.offset, read_value(record.value or b"")[1])
+    # --- what it came to ----------------------------------------------------------------------------------------
+
+    def holds(self) -> bool:
+        return all(verdict.holds for verdict in self.verdicts)
+
+    def as_json(self) -> dict[str, Any]:
+        rounds = [each.as_json() for each in self.rounds]
+        return {"records": self.acknowledged, "rounds": rounds, "promises": [v.as_json() for v in self.verdicts]}
+
+    def show(self, console: Console) -> None:
+        for each in self.rounds:
+            role = "controller" if each.was_controller else "broker"
+            killed = "" if each.killed is None else f", killed {role} {each.killed}"
+            console.print(f"round {each.number}: {each.then}{killed}, {each.took_s} s")
+        console.print(f"{self.acknowledged:,} records acknowledged; load average {os.getloadavg()[0]:.1f}")
+        show_verdicts(console, self.verdicts)
 
     # --- moves --------------------------------------------------------------------------------------------------
 
@@ -189,7 +187,7 @@ class Moves:
 
     # --- proofs -------------------------------------------------------------------------------------------------
 
-    async def _prove(self, admin: TrioAdmin, load: VerifyingLoad) -> None:
+    async def _prove(self, admin: TrioAdmin, load: FollowedLoad) -> None:
         cluster = self.cluster
 
         async def as_asked() -> str:
@@ -199,22 +197,14 @@ class Moves:
             return f"{PARTITIONS} partitions"
 
         async def kept() -> str:
-            found = await load.read_everything()
-            check(load.outcomes, found)
-            for partition, records in found.items():
-                if len({value for _, value in records}) < len(records):
-                    raise PromiseBroken(f"partition {partition} holds records twice")
-            repeated = sum(len(outcomes.retried) for outcomes in load.outcomes.values())
-            return f"{load.acked:,} records, {repeated:,} of them sent again"
-
-        async def stopped() -> str:
-            await off_loop(stop_brokers, cluster)
-            return await off_loop(promises.no_tracebacks, [daemon.log_path for daemon in cluster.brokers.values()])
+            await load.check_kept()
+            repeated = sum(len(outcomes.retried) for outcomes in load.writer.outcomes.values())
+            return f"{load.writer.acked:,} records, {repeated:,} of them sent again"
 
         await judge(self.verdicts, "replicas are those that were asked for, all in sync", as_asked)
         await judge(self.verdicts, "nothing acknowledged is lost, doubled or out of order", kept)
         await judge(self.verdicts, "nothing is left in ZooKeeper", self._nothing_in_zookeeper)
-        await judge(self.verdicts, "no broker fails by itself", stopped)
+        await judge(self.verdicts, "no broker fails by itself", partial(stopped, cluster))
         await judge(self.verdicts, "replicas are identical, and there is no other", partial(off_loop, self._replicas))
         folders = [cluster.log_dir(each) for each in cluster.broker_ids]
         sound = partial(promises.folders_are_sound, folders)
@@ -265,49 +255,16 @@ def requests_left(cluster: EmbeddedCluster) -> list[str]:
     return left
 
 
-async def soak_it(moves: Moves) -> None:
-    async with running(moves.cluster):
-        await moves.run()
-
-
-def show(console: Console, moves: Moves) -> None:
-    for each in moves.rounds:
-        role = "controller" if each.was_controller else "broker"
-        killed = "" if each.killed is None else f", killed {role} {each.killed}"
-        console.print(f"round {each.number}: {each.then}{killed}, {each.took_s} s")
-    console.print(f"{moves.acknowledged:,} records acknowledged; load average {os.getloadavg()[0]:.1f}")
-    for verdict in moves.verdicts:
-        word = "[green]holds [/]" if verdict.holds else "[red]BROKEN[/]"
-        console.print(f"{word} {verdict.promise}: {escape(verdict.text)}")
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--records", type=int, default=10**6)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", metavar="DIR", help="put the data there and leave it")
-    parser.add_argument("--output", choices=("text", "json"), default="text")
     arguments = parser.parse_args()
-    folder = Path(arguments.keep or tempfile.mkdtemp(prefix="strandline-moves-"))
-    cluster = EmbeddedCluster(folder, brokers=BROKERS, base_port=None)
-    moves = Moves(cluster, arguments.records, random.Random(arguments.seed))
-    failed = True
-    try:
-        trio.run(soak_it, moves)
-        failed = not all(verdict.holds for verdict in moves.verdicts)
-        if arguments.output == "json":
-            rounds = [each.as_json() for each in moves.rounds]
-            told = {"records": moves.acknowledged, "rounds": rounds, "promises": [v.as_json() for v in moves.verdicts]}
-            json.dump(told, sys.stdout, indent=1)
-            sys.stdout.write("\n")
-        else:
-            show(Console() if sys.stdout.isatty() else Console(width=160), moves)
-        if failed:
-            sys.stderr.write(f"a promise is broken; the data and logs stay in {folder}\n")
-    finally:
-        if not failed and not arguments.keep:
-            shutil.rmtree(folder, ignore_errors=True)
-    return 1 if failed else 0
+
+    def prepare(folder: Path) -> Moves:
+        cluster = EmbeddedCluster(folder, brokers=BROKERS, base_port=None)
+        return Moves(cluster, arguments.records, random.Random(arguments.seed))
+
+    return soak_it(arguments, "moves", prepare)
 
 
 if __name__ == "__main__":

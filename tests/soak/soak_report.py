@@ -8,10 +8,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from soak.soak_load import LATEST, NUMBERS
+from soak.soak_run import show_verdicts
 from soak.soak_samples import Bound, Sample, thirds
 
 if TYPE_CHECKING:
@@ -47,10 +47,7 @@ def show(console: Console, soak: Soak, bounds: list[Bound], *, judged: bool) -> 
         f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     )
     console.print(means(soak))
-    for verdict in soak.verdicts:
-        console.print(
-            f"{'[green]holds [/]' if verdict.holds else '[red]BROKEN[/]'} {verdict.promise}: {escape(verdict.text)}"
-        )
+    show_verdicts(console, soak.verdicts)
     for bound in bounds:
         scale, unit = (MB, "MB") if bound.unit == "bytes" else (1.0, bound.unit)
         word = "[green]within[/]" if bound.holds else "[red]BROKEN[/]" if judged else "[yellow]above [/]"
