@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import trio
 
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.protocol.znodes import DeleteTopicZnode, ReassignPartitionsZnode, TopicZnode
 from strandline.runtime.coordination import NoNode
 from strandline.testkit.cluster import MemoryCluster
@@ -157,6 +157,25 @@ async def who_goes_is_away(stage: Stage) -> None:
     await stage.cluster.start_broker(3)
 
 
+LONE: Layout = {T0.topic: [[1, 2, 3]], "a": [[3], [3], [3]]}
+ALONE = [tp for tp in partitions_of(LONE) if tp.topic == "a"]
+
+
+async def lose_the_only_replica(stage: Stage) -> None:
+    """Before anything of it is copied."""
+    cut_off(stage.cluster, 4)
+    await ask(stage, {tp: [4] for tp in ALONE})
+    die(stage.cluster, 3)
+    await stage.until(lambda: all(stage.cluster.leader(tp) == NO_BROKER for tp in ALONE))
+
+
+async def cancel_without_a_leader(stage: Stage) -> None:
+    await ask(stage, dict.fromkeys(ALONE))
+    await arrive(stage, LONE)
+    stage.cluster.network.heal()
+    await stage.cluster.start_broker(3)
+
+
 MOVES = [
     Change("move, leaders go", move_leaders, before=BEFORE, after=LEADERS_GO, brokers=4),
     Change("move, leaders stay", move_followers, before=BEFORE, after=LEADERS_STAY, brokers=4),
@@ -165,6 +184,14 @@ MOVES = [
     Change("override half way", override, before=BEFORE, after=OVERRIDDEN, prepare=half_way, brokers=5),
     Change("fewer replicas, then more", fewer_and_more, before=BEFORE, after=LEADERS_GO, brokers=4),
     Change("one replica, then three", more, before={T0.topic: [[1]], "a": [[2], [3], [1]]}, after=BEFORE),
+    Change(
+        "cancel without a leader",
+        cancel_without_a_leader,
+        before=LONE,
+        after=LONE,
+        prepare=lose_the_only_replica,
+        brokers=4,
+    ),
     Change("move, the target dies", target_dies, before=BEFORE, after=LEADERS_GO, brokers=4),
     Change("move and delete", move_and_delete, before=BEFORE, after={T0.topic: [[4, 2, 3]]}, brokers=4),
     Change("move, who goes is away", who_goes_is_away, before=BEFORE, after=WITHOUT_3, brokers=4),
