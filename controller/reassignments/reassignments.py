@@ -150,8 +150,10 @@ class Reassignments:
         asked = sorted(would_lead(self._context, ready))
 
         async def ask() -> None:
-            silent = await silent_brokers(self._tools.outbox, asked)
-            self._is_asking = False
+            try:
+                silent = await silent_brokers(self._tools.outbox, asked)
+            finally:
+                self._is_asking = False
             self._answering = frozenset(asked) - {*silent}
             self._agenda.put(self.go_on)
 
