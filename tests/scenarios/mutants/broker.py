@@ -24,8 +24,8 @@ MUTANTS = [
     Mutant(
         "a broker does not find out that its replica has moved",
         "broker/upkeep/departed_replicas.py",
-        "                    self._wake.set()\n                    return\n",
-        "                    return\n",
+        "                    self._wake.set()\n                    if state.leader",
+        "                    if state.leader",
         (STOPPED_CONTROLLERS, "test_whoever_comes_next"),
     ),
     Mutant(

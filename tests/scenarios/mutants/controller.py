@@ -72,6 +72,13 @@ MUTANTS = [
         (STOPPED_CONTROLLERS, "test_whoever_comes_next"),
     ),
     Mutant(
+        "what was cancelled while nobody leads loses the logs that it has made",
+        "controller/reassignments/reassignments.py",
+        "builder.stop(broker_id, [tp], delete=context.has_live_leader(tp))",
+        "builder.stop(broker_id, [tp], delete=True)",
+        ("test_reassignments.py", "test_what_is_cancelled_while_nobody_leads"),
+    ),
+    Mutant(
         "the next controller tells nobody which roles they have",
         "controller/term/fail_over.py",
         "    builder.leadership(context.partitions())\n",
