@@ -148,10 +148,17 @@ class Moves:
         this.took_s = round(trio.current_time() - began, 1)
 
     async def _ask(self, admin: TrioAdmin, target: Target) -> None:
-        for error in (await admin.alter_partition_reassignments(target)).values():
-            if error is not None:
-                raise error
-        self.target.update(target)
+        """Who was killed a moment ago cannot become a replica: what names it is refused, and asked for again."""
+        left = dict(target)
+        with trio.fail_after(MOVED_WITHIN_S):
+            while left:
+                for tp, error in (await admin.alter_partition_reassignments(left)).items():
+                    if error is None:
+                        self.target[tp] = left.pop(tp)
+                    elif getattr(error, "code", None) != ErrorCode.INVALID_REPLICA_ASSIGNMENT:
+                        raise error
+                if left:
+                    await trio.sleep(0.2)
 
     def _draw(self) -> Target:
         brokers = self.cluster.broker_ids
