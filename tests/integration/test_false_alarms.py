@@ -45,8 +45,12 @@ SESSION_MS = 60_000
 PROPERTIES = {"auto.leader.rebalance.enable": "false"}
 REFUSED_S = 1.0
 """How long an address refuses connections, at least: three times what an alarm takes."""
+SOON_GIVEN_UP = {"controller.socket.timeout.ms": "1000"}
+"""For how long a broker waits for an answer of another one that it watches."""
+UNANSWERED_S = 5.0
+"""How long a broker gives no answer: longer than three attempts to reach it, and far from the end of a session."""
 HELD_S = 3.0
-"""How long a broker or ZooKeeper is held: ten times what an alarm takes, and far from the end of a session."""
+"""How long ZooKeeper is out of reach: ten times what an alarm takes, and far from the end of a session."""
 LONGER_THAN_A_START_MS = 60_000
 
 
@@ -203,25 +207,31 @@ async def test_who_refuses_connections_for_a_second_is_replaced_once_and_taken_b
 
 async def test_a_full_accept_queue_is_no_alarm(plain: EmbeddedCluster, proxies: BrokerProxies) -> None:
     """Nobody accepts, connections are not answered, and none is refused."""
+    plain.properties.update(SOON_GIVEN_UP)
     await off_loop(plain.start)
     async with under_load(plain) as site:
         for role in TERMS:
             victim = await site.victim(role)
             async with site.blow(costs=0, controllers=0):
                 await off_loop(proxies.before[victim].fill_queue)
-                await trio.sleep(HELD_S)
+                await trio.sleep(UNANSWERED_S)
                 proxies.before[victim].let_through()
         assert site.suspicions() == 0
 
 
-async def test_a_pause_that_is_shorter_than_a_session_is_no_alarm(plain: EmbeddedCluster) -> None:
+async def test_a_pause_that_is_shorter_than_a_session_is_no_alarm(
+    plain: EmbeddedCluster, proxies: BrokerProxies
+) -> None:
+    """Its connections break, too, so that it is asked for new ones: they are made, and nothing is answered."""
+    plain.properties.update(SOON_GIVEN_UP)
     await off_loop(plain.start)
     async with under_load(plain) as site:
         for role in TERMS:
             victim = await site.victim(role)
             async with site.blow(costs=0, controllers=0):
                 await off_loop(plain.pause_broker, victim)
-                await trio.sleep(HELD_S)
+                proxies.before[victim].drop_connections()
+                await trio.sleep(UNANSWERED_S)
                 plain.resume_broker(victim)
         assert site.suspicions() == 0
 

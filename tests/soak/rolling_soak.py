@@ -203,13 +203,15 @@ class Rolling:
         }
 
     def show(self, console: Console) -> None:
-        for step in self.steps:
-            whom = "of preferred leaders" if step.broker_id is None else f"of broker {step.broker_id}"
-            console.print(
-                f"round {step.round_number}: {step.stage} {whom}, {step.took_s:.1f} s; longest gap "
-                f"{step.longest_gap_s:.3f} s (partition {step.gap_partition}), of the reader "
-                f"{step.longest_read_gap_s:.3f} s"
-            )
+        for number in range(1, self.rounds + 1):
+            steps = [step for step in self.steps if step.round_number == number]
+            longest = max(steps, key=lambda step: step.longest_gap_s, default=None)
+            if longest is not None:
+                whom = "" if longest.broker_id is None else f" of broker {longest.broker_id}"
+                console.print(
+                    f"round {number}: {sum(step.took_s for step in steps):.1f} s; longest gap "
+                    f"{longest.longest_gap_s:.3f} s ({longest.stage}{whom}, partition {longest.gap_partition})"
+                )
         gaps = ", ".join(f"{stage} {self.longest_gap_s(stage):.3f} s" for stage in STAGES)
         console.print(
             f"{self.acknowledged:,} records acknowledged; longest gap {self.longest_gap_s(*STAGES):.3f} s ({gaps}; "

@@ -4,6 +4,7 @@ between each of them and ZooKeeper. So a broker that lives is out of reach witho
 | told to | connections | new ones |
 |---|---|---|
 | `silence` | stay, and nothing passes | are taken, and nothing passes |
+| `drop_connections` | break | pass |
 | `refuse` | break | are refused: nobody listens there |
 | `fill_queue` | break | have no answer, as nobody accepts and the kernel's queue is full |
 | `let_through` | | pass again, in `silence` also the old ones |
@@ -50,6 +51,9 @@ class Proxy:
 
     def silence(self) -> None:
         self._passes.clear()
+
+    def drop_connections(self) -> None:
+        self._listen(BACKLOG)
 
     def refuse(self) -> None:
         self._replace_listener(None)

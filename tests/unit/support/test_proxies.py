@@ -90,6 +90,15 @@ def test_who_refuses_breaks_its_connections_and_listens_again_at_the_same_port(p
     assert proxy.port == port
 
 
+def test_dropped_connections_break_and_new_ones_pass(proxy: Proxy) -> None:
+    with connected(proxy) as old:
+        assert passes(old)
+        proxy.drop_connections()
+        assert is_broken(old)
+        with connected(proxy) as new:
+            assert passes(new)
+
+
 def test_nobody_else_is_given_the_port_while_it_refuses(proxy: Proxy) -> None:
     proxy.refuse()
     with pytest.raises(OSError, match="in use"):
