@@ -170,6 +170,8 @@ class Term:
     async def ask(self, request: Request) -> Message:
         """What a client or a broker asks of the controller. NotController when the term ends before the answer is
         known; BrokerError for a request that is refused as a whole."""
+        if not self.active:
+            await self.agenda.in_turn(trio.lowlevel.checkpoint)  # before the fail-over nothing is known
         return await self.duties.answers[type(request)](request)
 
     async def _handle(self, event: Event) -> None:
