@@ -56,7 +56,7 @@ class Reassignments:
         """Those that have arrived, which cannot be written down: their topic's znode is gone, or nobody understands it.
         They are tried again after a while, since each attempt costs leader epochs."""
         self._answering: frozenset[int] | None = None
-        """Who answered a moment ago, for the next event that has use for it."""
+        """Who answered a moment ago, for the next event: whether that has use for it or not."""
         self._is_asking = False
         self._will_look = False
         self._will_ask_again = False
@@ -97,6 +97,7 @@ class Reassignments:
     async def go_on(self) -> None:
         """See the module. One wave of partitions at a time; what is left is an event of its own."""
         moving = self._context.moving()
+        answering, self._answering = self._answering, None  # of a moment ago, used or not
         self._seen = {tp: seen for tp, seen in self._seen.items() if moving.get(tp) == seen[0]}
         ready: list[TopicPartition] = []
         fresh: list[TopicPartition] = []
@@ -123,7 +124,6 @@ class Reassignments:
             states = self._context.states
             is_progress = any(tp not in states or states[tp].leader_epoch != self._seen[tp][1] for tp in some)
         if ready:
-            answering, self._answering = self._answering, None
             if answering is None:
                 self._ask_who_answers(ready)
             else:
