@@ -288,6 +288,7 @@ class Broker:
                 ApiKey.INIT_PRODUCER_ID: self.producer_ids.handle,
                 ApiKey.LIST_OFFSETS: queries.list_offsets,
                 ApiKey.OFFSET_FOR_LEADER_EPOCH: queries.offset_for_leader_epoch,
+                ApiKey.ALTER_REPLICA_LOG_DIRS: inventory.alter_replica_log_dirs,
                 ApiKey.DESCRIBE_LOG_DIRS: inventory.describe_log_dirs,
                 ApiKey.DESCRIBE_CLUSTER: inventory.describe_cluster,
                 ApiKey.DESCRIBE_PRODUCERS: inventory.describe_producers,

@@ -44,6 +44,7 @@ class ApiKey(enum.IntEnum):
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
@@ -269,6 +270,13 @@ _ROWS = (
         m.AlterConfigsResponse,
         m.AlterConfigsResourceResponse,
         kafka=(0, 2),
+    ),
+    Api(
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        m.AlterReplicaLogDirsRequest,
+        m.AlterReplicaLogDirsResponse,
+        failed.alter_replica_log_dirs,
+        kafka=(1, 2),
     ),
     Api(
         ApiKey.DESCRIBE_LOG_DIRS,

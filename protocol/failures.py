@@ -142,6 +142,17 @@ def describe_log_dirs(request: m.DescribeLogDirsRequest | None, code: int, text:
     return m.DescribeLogDirsResponse(code, [m.DescribeLogDirsResult(code, "")], error_message=text)
 
 
+def alter_replica_log_dirs(request: m.AlterReplicaLogDirsRequest | None, code: int, text: str | None) -> Message:
+    asked = [] if request is None else [topic for each in request.dirs for topic in each.topics]
+    results = [
+        m.AlterReplicaLogDirTopicResult(
+            topic.name, [m.AlterReplicaLogDirPartitionResult(index, code) for index in topic.partitions]
+        )
+        for topic in asked or [m.AlterReplicaLogDirTopic(NO_TOPIC, [NO_PARTITION])]
+    ]
+    return m.AlterReplicaLogDirsResponse(results, error_message=text)
+
+
 def describe_producers(request: m.DescribeProducersRequest | None, code: int, text: str | None) -> Message:
     topics = [(topic.name, topic.partition_indexes) for topic in request.topics] if request is not None else []
     return m.DescribeProducersResponse(

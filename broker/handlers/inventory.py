@@ -1,7 +1,8 @@
 """What operators look at: who the brokers are, what lies in the log directories, which producers a log knows.
 
-DescribeCluster and DescribeProducers are answered inline or in steps, DescribeLogDirs by a handler task, since how much
-room a volume has is asked of it. Nothing else of these answers needs the disk: a log knows its size.
+DescribeCluster, AlterReplicaLogDirs and DescribeProducers are answered inline or in steps, DescribeLogDirs by a handler
+task, since how much room a volume has is asked of it. Nothing else of these answers needs the disk: a log knows its
+size.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from strandline.protocol.messages import (
     BROKERS_ENDPOINT,
     CONTROLLERS_ENDPOINT,
     OPERATIONS_NOT_ASKED_FOR,
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -126,6 +131,36 @@ class InventoryHandler:
                 topic = topics.setdefault(tp.topic, DescribeLogDirsTopic(tp.topic, []))
                 topic.partitions.append(DescribeLogDirsPartition(tp.partition, log.segments.size_bytes, lag))
             yield 1
+
+    # --- AlterReplicaLogDirs -----------------------------------------------------------------------------------
+
+    def alter_replica_log_dirs(self, request: RequestInHand[AlterReplicaLogDirsRequest]) -> Remainder | None:
+        """Nothing is moved between directories: a broker chooses one when it makes a log. What lies where it should is
+        well; the plans that Kafka's tool prints for the way back ask for that. A replica that is not here is
+        REPLICA_NOT_AVAILABLE: the tool asks again until it has come. One that lies elsewhere: UNSUPPORTED_VERSION."""
+        partitions = sum(len(topic.partitions) for each in request.message.dirs for topic in each.topics)
+        return at_once_or_in_steps(self._judge_directories(request), partitions)
+
+    def _judge_directories(self, request: RequestInHand[AlterReplicaLogDirsRequest]) -> Iterator[int]:
+        failed = {each.path: each.health.failure is not None for each in self._logs.directories}
+        results: dict[str, AlterReplicaLogDirTopicResult] = {}
+        for asked in request.message.dirs:
+            for topic in asked.topics:
+                result = results.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic.name, []))
+                for index in topic.partitions:
+                    log = self._logs.get(TopicPartition(topic.name, index))
+                    if asked.path not in failed:
+                        code = ErrorCode.LOG_DIR_NOT_FOUND
+                    elif failed[asked.path]:
+                        code = ErrorCode.KAFKA_STORAGE_ERROR
+                    elif log is None:
+                        code = ErrorCode.REPLICA_NOT_AVAILABLE
+                    else:
+                        is_there = log.segments.folder.rpartition("/")[0] == asked.path
+                        code = ErrorCode.NONE if is_there else ErrorCode.UNSUPPORTED_VERSION
+                    result.partitions.append(AlterReplicaLogDirPartitionResult(index, code))
+                    yield 1
+        request.respond(AlterReplicaLogDirsResponse([*results.values()]))
 
     # --- DescribeProducers -------------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""What operators look at: DescribeCluster, DescribeLogDirs, DescribeProducers.
+"""What operators look at: DescribeCluster, DescribeLogDirs, AlterReplicaLogDirs (which moves nothing here),
+DescribeProducers.
 
 Kafka's messages, with Kafka's names (`DescribeClusterRequest.json` and so on).
 """
@@ -90,6 +91,42 @@ class DescribeLogDirsRequest(Request, frozen=True, array_like=True, gc=False):
     """`topics` None: all that lies on this broker."""
 
     topics: Named[DescribableLogDirTopic] | None = None
+
+
+# --- AlterReplicaLogDirs ---------------------------------------------------------------------------------------
+
+
+class AlterReplicaLogDirPartitionResult(Message, frozen=True, array_like=True, gc=False):
+    partition_index: Int32
+    error_code: Int16
+
+
+class AlterReplicaLogDirTopicResult(Message, frozen=True, array_like=True, gc=False):
+    topic_name: str
+    partitions: list[AlterReplicaLogDirPartitionResult]
+
+
+class AlterReplicaLogDirsResponse(Message, frozen=True, array_like=True, gc=False):
+    results: list[AlterReplicaLogDirTopicResult]
+    throttle_time_ms: Int32 = 0
+    error_message: str | None = None
+    """Of an answer that refuses the request as a whole; ours, not Kafka's."""
+
+
+class AlterReplicaLogDirTopic(Message, frozen=True, array_like=True, gc=False):
+    name: str
+    partitions: Named[Int32]
+
+
+class AlterReplicaLogDir(Message, frozen=True, array_like=True, gc=False):
+    path: str
+    topics: Named[AlterReplicaLogDirTopic]
+
+
+class AlterReplicaLogDirsRequest(Request, frozen=True, array_like=True, gc=False):
+    """In which directories a broker is to have its replicas."""
+
+    dirs: Named[AlterReplicaLogDir]
 
 
 # --- DescribeProducers -----------------------------------------------------------------------------------------

@@ -13,7 +13,9 @@ from compat.kafka_tools import KafkaTools
 from compat.real_kafka import wait_until
 from compat.tool_scenario import PROPERTIES, VERSIONS
 from strandline.cli.cluster import EmbeddedCluster
+from strandline.cli.json_files import read_assignment
 from strandline.client import Producer
+from strandline.protocol.types import TopicPartition
 
 BROKERS = 5
 
@@ -22,7 +24,7 @@ class Tool:
     """The tool, on a topic `clicks` with two partitions on brokers 1 to 3."""
 
     def __init__(self, cluster: EmbeddedCluster, tools: KafkaTools, folder: Path) -> None:
-        self.cluster, self._tools, self._folder = cluster, tools, folder
+        self.cluster, self._tools, self.folder = cluster, tools, folder
         self._bootstrap = str(cluster.address(1))
 
     def run(self, command: str, code: int = 0) -> str:
@@ -36,7 +38,7 @@ class Tool:
     def plan(self, targets: Mapping[int, Sequence[int]], name: str = "plan.json", topic: str = "clicks") -> str:
         """A file for the tool."""
         partitions = [{"topic": topic, "partition": p, "replicas": list(to)} for p, to in targets.items()]
-        path = self._folder / name
+        path = self.folder / name
         path.write_text(json.dumps({"version": 1, "partitions": partitions}))
         return f"--reassignment-json-file {path}"
 
@@ -87,6 +89,21 @@ def test_the_tool_generates_a_plan_and_its_way_back(tool: Tool, tmp_path: Path) 
     current, proposed = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
     assert {p for each in proposed["partitions"] for p in each["replicas"]} <= {1, 2}
     assert len(current["partitions"]) == 2
+
+
+def test_the_way_back_that_the_tool_prints_is_gone(tool: Tool) -> None:
+    """Later tools print in which directory each replica lies, and want it to lie there again."""
+    tool.run("kafka-topics --create --topic sent --replica-assignment 1:2")
+    started = tool.reassign(f"--execute {tool.plan({0: [3, 4]}, 'there.json', topic='sent')}")
+    [printed] = [line for line in started.splitlines() if line.startswith("{")]
+    done = "Reassignment of partition sent-0 is completed."
+    tool.verify_until(f"--reassignment-json-file {tool.folder / 'there.json'}", done)
+    back = tool.folder / "back.json"
+    back.write_text(printed)
+    tool.reassign(f"--execute --reassignment-json-file {back}")
+    tool.verify_until(f"--reassignment-json-file {back}", done)
+    assert read_assignment(back) == {TopicPartition("sent", 0): (1, 2)}
+    assert "Replicas: 1,2\t" in tool.run("kafka-topics --describe --topic sent")
 
 
 def test_what_is_under_way_is_listed_and_cancelled(tool: Tool) -> None:

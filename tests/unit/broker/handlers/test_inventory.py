@@ -12,6 +12,9 @@ from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
     ALL_CLUSTER_OPERATIONS,
     OPERATIONS_NOT_ASKED_FOR,
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
     DescribableLogDirTopic,
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -45,6 +48,17 @@ class Inventory:
         """None named: all."""
         topics = [DescribableLogDirTopic(tp.topic, [tp.partition]) for tp in partitions]
         return await self.handler.describe_log_dirs(in_hand(Hand(DescribeLogDirsRequest(topics or None))))
+
+    async def places(self, wanted: dict[str, list[int]]) -> dict[int, int]:
+        """Have partitions of `t` lie in these directories: the code of each."""
+        dirs = [AlterReplicaLogDir(path, [AlterReplicaLogDirTopic("t", some)]) for path, some in wanted.items()]
+        hand = Hand(AlterReplicaLogDirsRequest(dirs))
+        remainder = self.handler.alter_replica_log_dirs(in_hand(hand))
+        if remainder is not None:
+            await remainder()
+        [topic] = hand.answer.results
+        assert topic.topic_name == "t"
+        return {each.partition_index: each.error_code for each in topic.partitions}
 
     async def producers(self, *indexes: int, ids: list[int] | None = None) -> list[DescribeProducersPartitionResponse]:
         hand = Hand(DescribeProducersRequest([DescribeProducersTopic("t", list(indexes))], ids))
@@ -156,6 +170,25 @@ async def test_a_volume_that_cannot_be_asked_is_told_without_its_size(
     monkeypatch.setattr(MemoryDisk, "space", refuse)
     [result] = (await Inventory(site).log_dirs()).results
     assert (result.error_code, result.total_bytes) == (0, -1)
+
+
+# --- AlterReplicaLogDirs ---------------------------------------------------------------------------------------------
+
+
+async def test_what_lies_where_it_should_is_well_and_nothing_is_moved(two_disks: ReplicaSite) -> None:
+    await two_disks.lead(T0)
+    await two_disks.lead(T1)
+    inventory = Inventory(two_disks)
+    assert await inventory.places({"/logs": [0, 7], "/more": [1]}) == {0: 0, 7: ErrorCode.REPLICA_NOT_AVAILABLE, 1: 0}
+    assert await inventory.places({"/more": [0], "/absent": [1]}) == {
+        0: ErrorCode.UNSUPPORTED_VERSION,
+        1: ErrorCode.LOG_DIR_NOT_FOUND,
+    }
+    assert [each.topics[0].partitions[0].partition_index for each in (await inventory.log_dirs()).results] == [0, 1]
+    two_disks.logs.directories.read_failed("/logs/t-0/x", OSError(errno.EIO, "broken"))
+    assert await inventory.places({"/logs": [0]}) == {0: ErrorCode.KAFKA_STORAGE_ERROR}
+    many = range(2, PARTITIONS_PER_STEP + 3)
+    assert await inventory.places({"/more": [*many]}) == dict.fromkeys(many, ErrorCode.REPLICA_NOT_AVAILABLE)
 
 
 # --- DescribeProducers -----------------------------------------------------------------------------------------------
