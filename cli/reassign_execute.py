@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 TIMEOUT_MS = 60_000
 """Writing down what thousands of partitions are to become takes the controller some seconds."""
 MOST_ROLL_BACKS = 1000
+ELSEWHERE = "cancelled, or sent elsewhere, before it was done"
 
 
 @click.command(
@@ -83,35 +84,35 @@ def execute(
             show_figures(picture, found)
         if dry_run:
             if output == "json":
-                _show_outcome(told, _Began(), [], done=False)
+                _show_outcome(told, _Began(None, {}), [], done=False)
             return 0
         _refuse_overlap(picture, plan, additional)
-        began, done, removed = _Began(), False, None
+        began, removed = _Began(None, {}), None
         if len(found.done) < len(plan):
             began = _begin(admin, picture, found, path, rollback_file, throttle)
             if output != "json":
                 _tell_begun(path, found, began, throttle, wait)
         moving = {tp: replicas for tp, replicas in plan.items() if tp not in began.errors}
-        if moving and (wait or len(found.done) == len(plan)):
-            watch_plan(ctx, admin, moving, found.bytes_to_move, _verify(path))
-            done = not began.errors
+        is_watched = bool(moving) and (wait or len(found.done) == len(plan))
+        if is_watched:
+            ended = watch_plan(ctx, admin, moving, found.bytes_to_move, _verify(path))
+            began.errors.update(dict.fromkeys(ended.elsewhere, click.ClickException(ELSEWHERE)))
             if output != "json":
-                click.echo(f"Done: {_lie(len(moving))} as planned.")
-                click.echo("Preferred replicas lead before long, or at once: strandline elect-leaders --all")
-        if done or not moving:
+                _tell_ended(moving, ended.elsewhere)
+        if is_watched or not moving:
             removed = removed_if_idle(admin, picture, {tp.topic for tp in plan})
             if output != "json":
                 tell_removed(removed, None if throttle is None else _verify(path))
     if output == "json":
-        _show_outcome(told, began, removed or [], done=done)
+        _show_outcome(told, began, removed or [], done=is_watched and not began.errors)
     return 1 if began.errors else 0
 
 
 class _Began(NamedTuple):
-    """`roll_back`: the file with what was there. `errors`: what the controller refused."""
+    """`roll_back`: the file with what was there. `errors`: what the controller refused, or did not come about."""
 
-    roll_back: Path | None = None
-    errors: Mapping[TopicPartition, Exception] = {}
+    roll_back: Path | None
+    errors: dict[TopicPartition, Exception]
 
 
 def _begin(
@@ -137,12 +138,16 @@ def _show_outcome(told: Mapping[str, Any], began: _Began, removed: list[str], *,
     show_json("reassign.execute", **told, rollback_file=file, errors=rows, done=done, throttles_removed=removed)
 
 
+def _tell_ended(moving: Targets, elsewhere: Collection[TopicPartition]) -> None:
+    if elsewhere:
+        click.echo(f"strandline: {named(elsewhere)}: {ELSEWHERE}", err=True)
+    if count := len(moving) - len(elsewhere):
+        click.echo(f"Done: {counted(count, 'partition')} {'lies' if count == 1 else 'lie'} as planned.")
+        click.echo("Preferred replicas lead before long, or at once: strandline elect-leaders --all")
+
+
 def _verify(path: Path) -> str:
     return f"strandline reassign verify {path}"
-
-
-def _lie(count: int) -> str:
-    return f"{counted(count, 'partition')} {'lies' if count == 1 else 'lie'}"
 
 
 def _refuse_overlap(picture: ClusterPicture, plan: Targets, additional: bool) -> None:

@@ -36,11 +36,13 @@ BAR_WIDTH = 12
 
 class Progress(NamedTuple):
     """`left`: partitions that are under way, and those of their copies that are being filled. `waits`: what holds some
-    of them up, in words; `stuck`: which ones."""
+    of them up, in words; `stuck`: which ones. `elsewhere`: partitions of which nothing is under way any more, and which
+    do not lie as they were to: somebody has cancelled that, or sent them elsewhere."""
 
     left: dict[TopicPartition, list[CopyProgress]]
     waits: list[str]
     stuck: set[TopicPartition]
+    elsewhere: tuple[TopicPartition, ...] = ()
 
     @property
     def bytes_left(self) -> int:
@@ -131,23 +133,28 @@ class Watch:
                 self._all_bytes = max(self._all_bytes, found.bytes_left)
                 self._looks.append((self._session.monotonic(), found.bytes_left))
                 if not found.left:
-                    self._settle()
-                if not found.left or give_up(found):
+                    return found._replace(elsewhere=self._settle())
+                if give_up(found):
                     return found
                 for each in found.waits:
                     self._tell_once(each)
                 show(found)
             self._session.sleep(LOOK_EVERY_S)
 
-    def _settle(self) -> None:
-        """The controller is the first to know that all is done; brokers, who are asked for replicas, hear of it next.
-        Somebody else may have cancelled it, so this ends."""
+    def _settle(self) -> tuple[TopicPartition, ...]:
+        """What lies elsewhere. The controller is the first to know that all is done; brokers, who are asked for
+        replicas, hear of it next."""
+        elsewhere: tuple[TopicPartition, ...] = ()
         for _ in range(SETTLING_LOOKS):
             topics = self._admin.describe_topics()
             views = {tp: topics[tp.topic].partitions.get(tp.partition) for tp in self._targets if tp.topic in topics}
-            if all(view is None or set(view.replicas) == set(self._targets[tp]) for tp, view in views.items()):
-                return
+            elsewhere = tuple(
+                tp for tp, view in views.items() if view is not None and view.replicas != tuple(self._targets[tp])
+            )
+            if not elsewhere:
+                break
             self._session.sleep(SETTLING_S)
+        return elsewhere
 
     def _tell_once(self, text: str) -> None:
         if text not in self._told:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,27 @@ def test_ctrl_c_ends_the_looking_and_says_how_to_look_again(moving: Any, plan: P
     assert "The cluster goes on with it." in ran.err and f"strandline reassign verify {plan}" in ran.err
     assert set(moving.cluster.moves.ongoing) == {T0, U0}
     assert (ConfigResource.BROKER, "1") in moving.cluster.moves.configs, "the throttle stays as long"
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_what_somebody_else_cancels_meanwhile_is_not_done(moving: Any, plan: Path, output: str) -> None:
+    def cancel() -> None:
+        moving.cluster.moves.ongoing.pop(T0)
+        topic = moving.cluster.topics["t"]
+        before = replace(topic.partitions[0], replicas=(2, 1))
+        moving.cluster.topics["t"] = replace(topic, partitions={**topic.partitions, 0: before})
+
+    moving.cluster.moves.looks = 6
+    moving.cluster.moves.on_look = [lambda: None] * 3 + [cancel]
+    ran = moving("reassign", "execute", str(plan), "--wait", "--throttle", "5000", "--output", output)
+    assert ran.code == 1 and not any(moving.cluster.moves.configs.values())
+    if output == "json":
+        shown = json.loads(ran.out)
+        assert not shown["done"]
+        assert [(each["topic"], each["partition"]) for each in shown["errors"]] == [("t", 0)]
+    else:
+        assert "t-0: cancelled, or sent elsewhere, before it was done" in ran.err
+        assert "Done: 1 partition lies as planned." in ran.out
 
 
 def test_who_is_waited_for_is_named(moving: Any, plan: Path) -> None:
