@@ -190,14 +190,15 @@ def figures_json(picture: ClusterPicture, found: PlanFigures) -> dict[str, Any]:
 
 
 def refuse_unknown(picture: ClusterPicture, plan: Targets, where: str) -> None:
-    """UsageError for partitions that do not exist, and for brokers that neither live nor hold the partition."""
+    """UsageError for partitions that do not exist, and for brokers that neither live nor hold the partition, nor are
+    about to."""
     for tp, replicas in plan.items():
         if tp not in picture.partitions:
             topic = any(each.topic == tp.topic for each in picture.partitions)
             what = f"topic {tp.topic} has no partition {tp.partition}" if topic else f"there is no topic {tp.topic}"
             raise click.UsageError(f"{where}: {what}")
         for broker_id in replicas:
-            if broker_id not in picture.racks and broker_id not in picture.original(tp):
+            if broker_id not in {*picture.racks, *picture.original(tp), *picture.target(tp)}:
                 known = ", ".join(map(str, picture.racks))
                 raise click.UsageError(f"{where} ({tp}): there is no broker {broker_id} that runs; those are {known}")
 

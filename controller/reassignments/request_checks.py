@@ -36,11 +36,12 @@ def plan_move(
                 ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{topic_partition}: no reassignment is under way"
             )
         return Move(topic.topic_id, now, now.towards(now.original or now.target))
+    if tuple(target) == now.target:  # also while one of these is away, who was not when it began
+        return Move(topic.topic_id, now, now)
     problem = _problem(context, now, target)
     if problem is not None:
         return BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{topic_partition}: {problem}")
-    is_there = tuple(target) == now.target
-    return Move(topic.topic_id, now, now if is_there else now.towards(target))
+    return Move(topic.topic_id, now, now.towards(target))
 
 
 def _problem(context: ControllerContext, now: PartitionReplicas, target: Sequence[int]) -> str | None:

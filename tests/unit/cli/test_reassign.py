@@ -278,6 +278,16 @@ def test_a_plan_that_does_not_fit_the_cluster_is_refused(
     assert moving.cluster.moves.asked == [] and ran.err.count("\n") == 1
 
 
+def test_what_is_under_way_to_a_broker_that_died_since_can_be_looked_at_again(moving: Any, plan: Path) -> None:
+    moving.cluster.moves.looks = None
+    moving("reassign", "execute", str(plan))
+    del moving.cluster.moves.racks[3]
+    ran = moving("reassign", "execute", str(plan))
+    assert ran.code == 0 and "Under way already: t-0, u-0." in ran.out
+    write_assignment(plan, {T1: (2, 3)})
+    assert moving("reassign", "execute", str(plan)).code == 2
+
+
 def test_a_broker_that_is_dead_may_keep_what_it_has(moving: Any, plan: Path) -> None:
     del moving.cluster.moves.racks[2]
     assert moving("reassign", "execute", str(plan)).code == 0
