@@ -150,8 +150,9 @@ class _Emptying:
             plan = _plan(picture, self._broker_id)
             if not self._is_quiet and (under_way := [tp for tp in left if tp not in plan]):
                 click.echo(f"Under way already: {named(under_way)}.")
-            errors = self._begin(picture, plan)
-            targets = {tp: plan.get(tp, picture.target(tp)) for tp in left if tp not in errors}
+            targets = {tp: plan.get(tp, picture.target(tp)) for tp in left}
+            errors = self._begin(picture, plan, targets)
+            targets = {tp: target for tp, target in targets.items() if tp not in errors}
             if targets:
                 again = _again(self._broker_id)
                 all_bytes = figures(picture, targets).bytes_to_move
@@ -162,12 +163,10 @@ class _Emptying:
                 return [str(error) for error in list(errors.values())[:MOST_REASONS]]
         return ["topics that choose it are created as fast as they are moved"]
 
-    def _begin(self, picture: ClusterPicture, plan: Targets) -> dict[TopicPartition, Exception]:
-        """What the controller refuses."""
-        if not plan:
-            return {}
-        with throttled(self._admin, picture, plan, self._throttle, _again(self._broker_id)):
-            results = self._admin.alter_partition_reassignments(plan)
+    def _begin(self, picture: ClusterPicture, plan: Targets, targets: Targets) -> dict[TopicPartition, Exception]:
+        """What the controller refuses. The throttle is for all `targets`, also those that are under way already."""
+        with throttled(self._admin, picture, targets, self._throttle, _again(self._broker_id)):
+            results = self._admin.alter_partition_reassignments(plan) if plan else {}
         errors: dict[TopicPartition, Exception] = {tp: error for tp, error in results.items() if error is not None}
         if not self._is_quiet and len(errors) < len(plan):
             click.echo(f"Began to move {named(tp for tp in plan if tp not in errors)}.")

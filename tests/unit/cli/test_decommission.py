@@ -11,6 +11,7 @@ from strandline.client.errors import error_for
 from strandline.client.metadata import PartitionView
 from strandline.client.reassignments import OngoingReassignment
 from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import ConfigResource
 from strandline.protocol.types import TopicPartition
 from unit.cli.conftest import FakeAdmin
 
@@ -179,6 +180,19 @@ def test_a_throttle_is_removed_by_whoever_ends_it(full: Any) -> None:
     ran = full("broker-decommission", "3")
     assert ran.code == 0 and "Under way already: t-0, t-2." in ran.out and "Removed the throttle" in ran.out
     assert not any(full.cluster.moves.configs.values())
+
+
+def test_another_throttle_counts_for_what_is_under_way_already(full: Any) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    full.cluster.moves.looks = None
+    for rate in ("5000", "7000"):
+        full.cluster.moves.on_look = [lambda: None] * 4 + [interrupt]
+        assert full("broker-decommission", "3", "--throttle", rate).code == 130
+        rates = full.cluster.moves.configs[ConfigResource.BROKER, "3"]
+        assert set(rates.values()) == {rate}
+    assert len(full.cluster.moves.asked) == 1
 
 
 @pytest.mark.parametrize("arguments", [(), ("x",), ("-1",), ("3", "--throttle", "0")])
