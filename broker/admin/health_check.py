@@ -67,7 +67,7 @@ class HealthCheck:
         """What holds now."""
         broker_epoch = self._registration.broker_epoch
         waits = self._waits(broker_epoch)
-        led = [partition for partition in self._partitions.values() if partition.leadership is not None]
+        led = [each.leadership for each in self._partitions.values() if each.leadership is not None]
         return Health(
             waits=waits,
             status={
@@ -84,7 +84,7 @@ class HealthCheck:
                 "partitions": {
                     "hosted": len(self._partitions),
                     "led": len(led),
-                    "under_replicated": sum(_is_under_replicated(partition) for partition in led),
+                    "under_replicated": sum(leadership.is_under_replicated for leadership in led),
                     "offline": sum(partition.failed for partition in self._partitions.values()) + len(self._refused),
                 },
             },
@@ -125,12 +125,6 @@ class HealthCheck:
                 if self._broker_id not in state.isr and (hosted is None or not hosted.failed):
                     behind.append(f"{topic}-{index}")
         return unserved, behind
-
-
-def _is_under_replicated(partition: Partition) -> bool:
-    """Replicas that a reassignment is only adding are not among those that lack."""
-    leadership = partition.leadership
-    return leadership is not None and len(leadership.isr) < leadership.replication_factor
 
 
 def _named(partitions: Collection[str]) -> str:

@@ -213,6 +213,12 @@ class Leadership:
         return size >= self.min_insync_replicas or size >= self.replication_factor
 
     @property
+    def is_under_replicated(self) -> bool:
+        """Fewer are in sync than held it before what is under way, as Kafka counts it: who is only being added does not
+        lack."""
+        return len(self.isr) < self.replication_factor
+
+    @property
     def may_commit(self) -> bool:
         """Enough are in sync, and nobody counts as having everything who would not get what is committed now."""
         return self.has_enough_replicas and not self.eligible

@@ -303,6 +303,12 @@ def test_the_high_watermark_is_below_every_member_of_the_maximal_isr_and_monoton
             leadership.commit(proposal.isr, proposal.eligible, leadership.zk_version + 1)
 
 
+def test_who_is_only_being_added_does_not_lack() -> None:
+    assert not leading(replicas=(4, 5, 1, 2), isr=(1, 2), adding=2).is_under_replicated
+    assert leading(replicas=(4, 5, 1, 2), isr=(1,), adding=2).is_under_replicated
+    assert leading(isr=(1, 2)).is_under_replicated and not leading().is_under_replicated
+
+
 def test_replicas_that_are_being_added_do_not_raise_the_minimum_until_they_have_come() -> None:
     """From one replica to three, with a minimum of two: one of one is enough while the others are copied."""
     alone = leading(replicas=(2, 3, 1), isr=(1,), adding=2)
