@@ -122,7 +122,7 @@ class HealthCheck:
                 hosted = self._partitions.get((topic, index))
                 if state.leader == self._broker_id and (hosted is None or hosted.leadership is None):
                     unserved.append(f"{topic}-{index}")
-                if self._broker_id not in state.isr and (hosted is None or not hosted.failed):
+                if self._broker_id not in state.isr and not (hosted and (hosted.failed or hosted.is_being_added)):
                     behind.append(f"{topic}-{index}")
         return unserved, behind
 

@@ -33,6 +33,7 @@ class Partition:
         "controller_epoch",
         "deletions",
         "failed",
+        "is_being_added",
         "is_in_sync_candidate",
         "leader_epoch",
         "leader_id",
@@ -73,6 +74,8 @@ class Partition:
         self.leader_id = NO_BROKER
         self.leader_epoch = NO_EPOCH
         self.controller_epoch = NO_EPOCH
+        self.is_being_added = False
+        """By a reassignment: this broker was no replica before."""
         self.failed = False
         self.waiters = OffsetWaiters()
         """Appends that wait for HW."""
@@ -274,6 +277,7 @@ class Partition:
         self.leader_id = state.leader
         self.leader_epoch = state.leader_epoch
         self.controller_epoch = state.controller_epoch
+        self.is_being_added = self.broker_id in state.adding_replicas
         self.log.truncation_guard.end()  # what another leader wanted cut
         self._check_invariants()
 

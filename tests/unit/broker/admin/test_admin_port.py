@@ -293,6 +293,20 @@ async def test_a_broker_is_ready_once_it_has_caught_up_and_stays_so(autojump_clo
         assert waits(cluster, 3) == ()
 
 
+async def test_a_broker_need_not_have_what_is_being_moved_to_it(autojump_clock: Any) -> None:
+    """It may take hours, and nobody reads it there before."""
+    async with cluster_with_topic((2,), min_insync_replicas=1) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, [b"a"])
+        cluster.cut_both(2, 3)
+        async with cluster.admin() as admin:
+            assert await admin.alter_partition_reassignments({T0: [2, 3]}) == {T0: None}
+        cluster.crash(3)
+        await cluster.start_broker(3)
+        await cluster.until(lambda: cluster.hosts(3, T0), "hosted")
+        await cluster.until(lambda: waits(cluster, 3) == (), "ready")
+        assert 3 not in cluster.isr(T0)
+
+
 async def test_a_log_that_was_not_loaded_is_told_apart_from_one_that_catches_up(autojump_clock: Any) -> None:
     async with cluster_with_topic(configs={"segment.bytes": "200"}) as (cluster, producer, ledger):
         for _ in range(9):
