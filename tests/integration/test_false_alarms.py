@@ -45,9 +45,9 @@ SESSION_MS = 60_000
 PROPERTIES = {"auto.leader.rebalance.enable": "false"}
 REFUSED_S = 1.0
 """How long an address refuses connections, at least: three times what an alarm takes."""
-SOON_GIVEN_UP = {"controller.socket.timeout.ms": "1000"}
+SOON_GIVEN_UP = {"controller.socket.timeout.ms": "800"}
 """For how long a broker waits for an answer of another one that it watches."""
-UNANSWERED_S = 5.0
+UNANSWERED_S = 4.0
 """How long a broker gives no answer: longer than three attempts to reach it, and far from the end of a session."""
 HELD_S = 3.0
 """How long ZooKeeper is out of reach: ten times what an alarm takes, and far from the end of a session."""
