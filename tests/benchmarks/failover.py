@@ -1,7 +1,7 @@
 """`make bench-failover`: how long a topic acknowledges nothing after a SIGKILL.
 
     python tests/benchmarks/failover.py [--runs 20] [--partitions 12] [--beside 0 2000] [--session-ms 6000]
-                                        [--refused-ms 300] [--load-mb 5] [--output json] [--keep DIR]
+                                        [--refused-ms 300] [--load-mb 5] [--vanish] [--output json] [--keep DIR]
     python tests/benchmarks/failover.py --table …       `failure_table`: other faults, ours beside Kafka's
 
 Three brokers, a topic with acks=all and min.insync.replicas=2, one record to each of its partitions every 20 ms, and
@@ -13,9 +13,11 @@ it, and waits until all are in sync.
 The gap of a partition is the longest time without an acknowledgement; of a run, that of its worst partition, also of
 one whose leader lives, since it waits for the dead follower. The goals: 0.7 s where a broker is killed, 1.0 s where it
 is the controller, 1.5 s with 2000 partitions beside. With `--refused-ms 0` sessions alone tell, and nothing can shorten
-the gap below what is left of one at the kill. Two stages are told from the brokers' logs, counted from the kill: when a
-controller noticed (or a new one was elected), and when the last partition had a leader that knew of it. Nothing is
-asserted. On a machine that is busy with other things the gap is mostly what those leave: see the load average.
+the gap below what is left of one at the kill. With `--vanish` the process is stopped and not killed (SIGSTOP): as of a
+machine that is off nothing answers and nothing refuses, and the goal is a session and half a second. Two stages are
+told from the brokers' logs, counted from the kill: when a controller noticed (or a new one was elected), and when the
+last partition had a leader that knew of it. Nothing is asserted. On a machine that is busy with other things the gap is
+mostly what those leave: see the load average.
 """
 
 from __future__ import annotations
@@ -92,27 +94,38 @@ async def measure(cluster: EmbeddedCluster, beside: int, arguments: argparse.Nam
             controller = await controller_of(cluster)
             others = [broker_id for broker_id in cluster.broker_ids if broker_id != controller]
             victim = others[number // 2 % len(others)] if number % 2 else controller
-            runs.append(await kill_one(cluster, watched, load, beside, victim, is_controller=victim == controller))
+            run = strike_one(cluster, watched, load, beside, victim, victim == controller, vanishes=arguments.vanish)
+            runs.append(await run)
             console.print(line_of(runs[-1], number + 1))
         nursery.cancel_scope.cancel()
     return runs
 
 
-async def kill_one(
-    cluster: EmbeddedCluster, watched: WatchedLoad, load: LoadBeside, beside: int, victim: int, *, is_controller: bool
+async def strike_one(
+    cluster: EmbeddedCluster,
+    watched: WatchedLoad,
+    load: LoadBeside,
+    beside: int,
+    victim: int,
+    is_controller: bool,
+    *,
+    vanishes: bool,
 ) -> Run:
+    session_s = cluster.session_timeout_ms / 1000
     watched.begin()
     at, acked_bytes = time.time(), load.acked_bytes
-    await trio.to_thread.run_sync(cluster.kill_broker, victim)
+    await trio.to_thread.run_sync(cluster.pause_broker if vanishes else cluster.kill_broker, victim)
     with trio.fail_after(PATIENCE_S):
-        await trio.sleep(cluster.session_timeout_ms / 1000)
-        while not watched.pauses.flow_since(at + 1.0):
+        await trio.sleep(session_s)
+        while not watched.pauses.flow_since(at + (session_s if vanishes else 1.0)):
             await trio.sleep(0.1)
     gap_s = watched.pauses.longest().seconds
     load_mb_per_s = (load.acked_bytes - acked_bytes) / 1e6 / (time.time() - at)
     others = [broker_id for broker_id in cluster.broker_ids if broker_id != victim]
     noticed = [moment - at for each in others for moment in moments(cluster, each, NOTICED) if moment > at]
     led = [moment - at for each in others for moment in moments(cluster, each, LEADING) if moment > at]
+    if vanishes:
+        await trio.to_thread.run_sync(cluster.kill_broker, victim)
     await trio.to_thread.run_sync(partial(cluster.start_broker, victim, timeout_s=PATIENCE_S))
     return Run(
         beside,
@@ -160,25 +173,28 @@ def line_of(run: Run, number: int) -> str:
     )
 
 
-def goal_s(run: Run) -> float:
+def goal_s(run: Run, vanish_goal_s: float | None) -> float:
+    if vanish_goal_s is not None:
+        return vanish_goal_s
     if run.beside:
         return 1.5
     return 1.0 if run.was_controller else 0.7
 
 
-def summary(runs: list[Run]) -> list[str]:
-    """A line for each kind of run."""
+def summary(runs: list[Run], vanish_goal_s: float | None) -> list[str]:
+    """A line for each kind of run. vanish_goal_s: None where brokers are killed."""
     kinds: dict[tuple[int, bool], list[Run]] = {}
     for run in runs:
         kinds.setdefault((run.beside, run.was_controller), []).append(run)
     lines = []
     for (beside, was_controller), its in sorted(kinds.items()):
         gaps = sorted(run.gap_s for run in its)
-        within = sum(run.gap_s <= goal_s(run) for run in its)
-        who = "controller" if was_controller else "broker"
+        goal = goal_s(its[0], vanish_goal_s)
+        within = sum(run.gap_s <= goal for run in its)
+        who, blow = "controller" if was_controller else "broker", "killed" if vanish_goal_s is None else "vanished"
         lines.append(
-            f"{beside} beside, {who} killed: longest gap {gaps[-1]:.2f} s, median {gaps[len(gaps) // 2]:.2f} s; at "
-            f"most {goal_s(its[0]):.1f} s in {within} of {len(its)} runs"
+            f"{beside} beside, {who} {blow}: longest gap {gaps[-1]:.2f} s, median {gaps[len(gaps) // 2]:.2f} s; at "
+            f"most {goal:.1f} s in {within} of {len(its)} runs"
         )
     return lines
 
@@ -194,6 +210,7 @@ def main() -> None:
     parser.add_argument("--session-ms", type=int, default=6000)
     parser.add_argument("--refused-ms", type=int, default=300, help="failure.detection.refused.ms; 0: sessions alone")
     parser.add_argument("--load-mb", type=float, default=5.0, help="MB/s that another producer writes; 0: nobody")
+    parser.add_argument("--vanish", action="store_true", help="stop the process: nothing answers, nothing refuses")
     parser.add_argument("--output", choices=("text", "json"), default="text")
     parser.add_argument("--keep", metavar="DIR", help="put the data there and leave it")
     arguments = parser.parse_args()
@@ -222,7 +239,7 @@ def main() -> None:
         json.dump({**settings, "runs": [asdict(run) for run in runs]}, sys.stdout, indent=1)
         sys.stdout.write("\n")
     else:
-        for line in summary(runs):
+        for line in summary(runs, arguments.session_ms / 1000 + 0.5 if arguments.vanish else None):
             console.print(line)
 
 
