@@ -61,7 +61,7 @@ def run_kafka(kafka_class_path: str, java: str) -> RunKafka:
 
     def run(main_class: str, *arguments: str) -> str:
         # The serial collector: nothing here is worth more threads than the machine has cores for.
-        options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+        options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData"]
         command = [java, *options, "-cp", kafka_class_path, main_class, *arguments]
         result = subprocess.run(command, capture_output=True, text=True, timeout=300)
         # Newer Java runtimes warn of what Kafka's libraries do; that is no complaint about our files.

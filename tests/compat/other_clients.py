@@ -32,8 +32,9 @@ RECORDS = int(os.environ.get("STRANDLINE_COMPAT_RECORDS", "5000"))
 PROCESS_TIMEOUT_S = 150.0 + RECORDS / 200
 REPEATING_KEYS = 97
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-# Small and quick to start: one Java at a time runs beside brokers on a small machine.
-JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+# Small and quick to start: one Java at a time runs beside brokers on a small machine. No file of counters: it is named
+# by the process id, and where a container shares /tmp another Java may have the same; that is told on stdout.
+JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData")
 NULL = "\\N"
 SESSION_TIMEOUT_MS = 6000
 HEARTBEAT_INTERVAL_MS = 1000
