@@ -69,9 +69,10 @@ class AcceptedLosses:
     async def _accept(self, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, None]:
         """Returns those of which a replica may begin with an empty log."""
         context = self._context
-        context.accepted_losses.update((tp, None) for tp in wanted if _needs_election(context, tp))
+        context.accepted_losses.update((tp, None) for tp in wanted if tp in context.states)
         await self._settlement.settle_and_announce(wanted)
-        anew = {tp: None for tp in wanted if _needs_election(context, tp) and not context.able_replicas(tp)}
+        unled = [tp for tp in wanted if tp in context.states and not context.has_live_leader(tp)]
+        anew = {tp: None for tp in unled if not context.able_replicas(tp)}
         for tp in [tp for tp in anew if any(replica in context.suspects for replica in context.replicas(tp))]:
             del anew[tp]  # it may live, and have everything: as long as its session does, it is waited for
         await self._let_begin_anew(list(anew))
@@ -110,11 +111,6 @@ def _refusal(
 def _not_needed(tp: TopicPartition, leader: int) -> ElectLeadersPartitionResult:
     text = f"broker {leader} leads {tp.topic}:{tp.partition}: there is nothing to recover"
     return ElectLeadersPartitionResult(tp.partition, ErrorCode.ELECTION_NOT_NEEDED, text, leader)
-
-
-def _needs_election(context: ControllerContext, tp: TopicPartition) -> bool:
-    """What is accepted counts until somebody leads: it must not wait for the death of one who leads already."""
-    return tp in context.states and not context.has_live_leader(tp)
 
 
 def _whole_leader(

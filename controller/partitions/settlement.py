@@ -94,7 +94,7 @@ class Settlement:
     async def _plan_best(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
         """What only a recovery can decide is begun beside that, and who is missed is named."""
         for tp in [tp for tp in self._context.accepted_losses if self._context.has_live_leader(tp)]:
-            self._is_led(tp)  # without a write: its leader was suspected, and is back
+            self._is_led(tp)  # an accepted loss must not wait for the death of one who leads, or leads on
         plan, lossy_topics = await self.plan(partitions)
         self.on_undecided(plan.recover, lossy_topics)
         self._waits.note(plan.waits)

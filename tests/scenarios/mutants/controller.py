@@ -255,10 +255,10 @@ MUTANTS = [
     ),
     Mutant(
         "a loss that was accepted waits for the death of whoever leads",
-        "controller/partitions/accepted_losses.py",
-        "if _needs_election(context, tp))",
-        "if tp in context.states)",
-        (RECOVER, "test_what_was_accepted_"),
+        "controller/partitions/settlement.py",
+        "if self._context.has_live_leader(tp)]:",
+        "if False]:",
+        (SUSPICION, "test_an_accepted_loss_counts_no_more"),
     ),
     Mutant(
         "an operator's word does not count where a log has a later epoch",
