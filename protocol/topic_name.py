@@ -17,7 +17,14 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 BROKERS_OWN = "is the brokers' own: clients may read it, and not create, delete or write to it"
 """What a refusal says, after the topic's name."""
 
+MAX_SHOWN_LENGTH = 300
+
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def shortened(name: str) -> str:
+    """A name that somebody asked for, for an answer or a log: it may be anything, and stand there many times."""
+    return name[:MAX_SHOWN_LENGTH]
 
 
 class InvalidTopicName(ValueError):

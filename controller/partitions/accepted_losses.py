@@ -20,6 +20,7 @@ from strandline.controller.planning.planner import plan_losses
 from strandline.controller.tools import Tools
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import ElectLeadersPartitionResult, ReplicaStanding
+from strandline.protocol.topic_name import shortened
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_OFFSET, TopicPartition
 
 Results = dict[TopicPartition, ElectLeadersPartitionResult]
@@ -96,7 +97,7 @@ def _refusal(
     context: ControllerContext, tp: TopicPartition, live: tuple[int, ...], *, validate_only: bool
 ) -> ElectLeadersPartitionResult | None:
     if tp not in context.states or tp.topic in context.deleting:
-        code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {tp.topic[:300]}:{tp.partition}"
+        code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {shortened(tp.topic)}:{tp.partition}"
     elif context.has_live_leader(tp):
         return _not_needed(tp, context.states[tp].leader)
     elif not live and (validate_only or not context.refused_replicas_of(tp)):

@@ -14,10 +14,8 @@ from typing import NamedTuple
 from strandline.controller.controller_context import ControllerContext, LeaderAndIsr, PartitionChange
 from strandline.controller.planning.planner import change_state, members_online
 from strandline.protocol.errors import ErrorCode
+from strandline.protocol.topic_name import shortened
 from strandline.protocol.types import NO_BROKER, TopicPartition
-
-MAX_NAME_LENGTH = 300
-"""Of a topic that somebody asked for: it may be anything."""
 
 
 class NotElected(NamedTuple):
@@ -46,7 +44,7 @@ def why_not_elected(
 ) -> NotElected | None:
     """None where `plan_preferred_leaders` has its preferred replica lead. silent: registered brokers that do not
     answer."""
-    name = f"{topic_partition.topic[:MAX_NAME_LENGTH]}:{topic_partition.partition}"
+    name = f"{shortened(topic_partition.topic)}:{topic_partition.partition}"
     preferred = preferred_replica(context, topic_partition)
     if preferred == NO_BROKER or topic_partition.topic in context.deleting:
         return NotElected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}")

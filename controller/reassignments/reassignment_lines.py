@@ -8,6 +8,7 @@ from itertools import islice
 import structlog
 
 from strandline.controller.reassignments.reassignment_store import Move
+from strandline.protocol.topic_name import shortened
 from strandline.protocol.types import TopicPartition
 
 DETAILED_MOVES = 100
@@ -37,7 +38,7 @@ class ReassignmentLines:
         """What a tool asked for in the znode cannot be done, and why; of many the first are named."""
         for tp, why in islice(refused.items(), DETAILED_MOVES):
             why = why[:MAX_REASON_LENGTH]
-            self._log.error("reassignment refused", topic=tp.topic[:MAX_REASON_LENGTH], partition=tp.partition, why=why)
+            self._log.error("reassignment refused", topic=shortened(tp.topic), partition=tp.partition, why=why)
         if len(refused) > DETAILED_MOVES:
             self._log.error("reassignments refused", count=len(refused), not_named=len(refused) - DETAILED_MOVES)
 

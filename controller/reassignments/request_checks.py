@@ -12,10 +12,9 @@ from strandline.controller.controller_context import ControllerContext
 from strandline.controller.partition_replicas import PartitionReplicas
 from strandline.controller.reassignments.reassignment_store import Move
 from strandline.protocol.errors import BrokerError, ErrorCode
+from strandline.protocol.topic_name import shortened
 from strandline.protocol.types import TopicPartition
 
-MAX_NAME_LENGTH = 300
-"""Of a topic that somebody asked for: it may be anything, and each of its partitions has an answer that names it."""
 MAX_IDS_SHOWN = 20
 
 
@@ -61,7 +60,7 @@ def _problem(context: ControllerContext, now: PartitionReplicas, target: Sequenc
 
 def shown(topic_partition: TopicPartition) -> str:
     """Its name for an answer."""
-    return str(TopicPartition(topic_partition.topic[:MAX_NAME_LENGTH], topic_partition.partition))
+    return str(TopicPartition(shortened(topic_partition.topic), topic_partition.partition))
 
 
 def _first(replicas: Sequence[int]) -> list[int]:

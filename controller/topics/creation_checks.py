@@ -14,7 +14,14 @@ from strandline.controller.planning.assignment import PreferredCounts, assign_re
 from strandline.controller.topics.internal_topics import MADE_BY_BROKERS
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import CreatableTopic
-from strandline.protocol.topic_name import BROKERS_OWN, INTERNAL_TOPICS, InvalidTopicName, TopicNames, check_topic_name
+from strandline.protocol.topic_name import (
+    BROKERS_OWN,
+    INTERNAL_TOPICS,
+    InvalidTopicName,
+    TopicNames,
+    check_topic_name,
+    shortened,
+)
 from strandline.protocol.types import TopicId
 from strandline.runtime.config.broker import BROKER_KEYS, BrokerConfig
 from strandline.runtime.config.topic import topic_config
@@ -82,7 +89,7 @@ class CreationPlanner:
             try:
                 if counts[topic.name] > 1:
                     raise BrokerError(
-                        ErrorCode.INVALID_REQUEST, f"topic {topic.name[:300]!r} stands in the request twice"
+                        ErrorCode.INVALID_REQUEST, f"topic {shortened(topic.name)!r} stands in the request twice"
                     )
                 yield from self._plan(topic)
             except BrokerError as error:

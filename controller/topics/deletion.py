@@ -22,7 +22,7 @@ from strandline.protocol.messages import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
-from strandline.protocol.topic_name import BROKERS_OWN, INTERNAL_TOPICS
+from strandline.protocol.topic_name import BROKERS_OWN, INTERNAL_TOPICS, shortened
 from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
 from strandline.protocol.znodes import DELETE_TOPICS_PATH, DeleteTopicZnode, encode_uuid
 
@@ -151,7 +151,7 @@ class Deletion:
     def _plan(self, asked: DeleteTopicState, topic: Topic | None) -> Topic | DeletableTopicResult:
         name = asked.name if topic is None else topic.name
         if asked.name is not None and asked.topic_id != NO_TOPIC_ID:
-            text = f"topic {asked.name[:300]!r} is named by an id as well: only one of them may stand there"
+            text = f"topic {shortened(asked.name)!r} is named by an id as well: only one of them may stand there"
             return DeletableTopicResult(name, ErrorCode.INVALID_REQUEST, text, asked.topic_id)
         if name is None:
             text = "there is no topic with this id"
@@ -159,7 +159,7 @@ class Deletion:
         if name in INTERNAL_TOPICS:
             return DeletableTopicResult(name, ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} {BROKERS_OWN}")
         if topic is None:
-            text = f"there is no topic {name[:300]!r}"
+            text = f"there is no topic {shortened(name)!r}"
             return DeletableTopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         if not self._tools.config.delete_topic_enable:
             text = f"topic {name} is kept: delete.topic.enable is false"

@@ -24,7 +24,7 @@ from strandline.controller.topics.creation_checks import (
 )
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import CreatePartitionsTopic
-from strandline.protocol.topic_name import INTERNAL_TOPICS
+from strandline.protocol.topic_name import INTERNAL_TOPICS, shortened
 from strandline.protocol.types import TopicPartition
 
 Assignment = dict[int, tuple[int, ...]]
@@ -70,7 +70,7 @@ class GrowthPlanner:
             try:
                 if times[asked.name] > 1:
                     raise BrokerError(
-                        ErrorCode.INVALID_REQUEST, f"topic {asked.name[:300]!r} stands in the request twice"
+                        ErrorCode.INVALID_REQUEST, f"topic {shortened(asked.name)!r} stands in the request twice"
                     )
                 yield from self._plan(asked)
             except BrokerError as error:

@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 
 from strandline.protocol.errors import RemoteProtocolError
 from strandline.protocol.messages import PREFERRED
+from strandline.protocol.topic_name import shortened
 
 
 def _names_of_metadata(entity: Any) -> list[str] | None:
@@ -47,7 +48,7 @@ def _election_type(entity: Any) -> int:
 def _assignments(entity: Any) -> dict[int, list[int]]:
     found = {part.partition_index: list(part.broker_ids) for part in entity.assignments}
     if len(found) < len(entity.assignments):
-        raise RemoteProtocolError(f"the assignment of topic {entity.name[:300]!r} names a partition twice")
+        raise RemoteProtocolError(f"the assignment of topic {shortened(entity.name)!r} names a partition twice")
     return found
 
 

@@ -94,8 +94,8 @@ async def measure(cluster: EmbeddedCluster, beside: int, arguments: argparse.Nam
             controller = await controller_of(cluster)
             others = [broker_id for broker_id in cluster.broker_ids if broker_id != controller]
             victim = others[number // 2 % len(others)] if number % 2 else controller
-            run = strike_one(cluster, watched, load, beside, victim, victim == controller, vanishes=arguments.vanish)
-            runs.append(await run)
+            is_controller, vanishes = victim == controller, arguments.vanish
+            runs.append(await strike_one(cluster, watched, load, beside, victim, is_controller, vanishes))
             console.print(line_of(runs[-1], number + 1))
         nursery.cancel_scope.cancel()
     return runs
@@ -108,7 +108,6 @@ async def strike_one(
     beside: int,
     victim: int,
     is_controller: bool,
-    *,
     vanishes: bool,
 ) -> Run:
     session_s = cluster.session_timeout_ms / 1000
