@@ -20,7 +20,7 @@ RECORDS ?= 100000
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak soak-cluster soak-moves soak-rolling soak-takeovers spark-soak demo up status down bench bench-background bench-commands bench-control bench-failover bench-idle bench-kafka bench-spark bench-spark-sink bench-throttle compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
+.PHONY: help setup check format docs test soak soak-cluster soak-moves soak-rolling soak-takeovers spark-soak demo up status down bench bench-background bench-clients bench-commands bench-control bench-failover bench-idle bench-kafka bench-spark bench-spark-sink bench-throttle compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -91,6 +91,9 @@ bench: setup ## measure the write and read path against the ceiling
 
 bench-background: setup ## latency at 20 MB/s with and without background work, of one broker (BENCH="--brokers 3": of three)
 	$(PYTHON) tests/benchmarks/background.py $(BENCH)
+
+bench-clients: setup ## the Python client beside a bare round trip, and beside confluent-kafka and aiokafka where they are (BENCH="--only send": a part)
+	$(PYTHON) tests/benchmarks/clients.py $(BENCH)
 
 bench-commands: setup ## how long people wait for a million lines in and out, and for `up` after a kill (BENCH="--runs 1": fewer)
 	$(PYTHON) tests/benchmarks/commands.py $(BENCH)
