@@ -11,6 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import trio
 
@@ -94,7 +95,7 @@ class PipelinedConnection:
         if on_answer is not None:
             deadline = trio.current_time() + timeout_ms / 1000
             self._in_flight.append(_InFlight(api, version, correlation_id, deadline, timeout_ms, on_answer))
-            if len(self._in_flight) == 1:
+            if len(self._in_flight) == 1 and deadline < self._timer.deadline:
                 self._timer.deadline = deadline
         self._unsent.append(memoryview(head))
         self._unsent.extend(memoryview(part).cast("B") for part in attachments)
@@ -125,27 +126,13 @@ class PipelinedConnection:
 
     async def _read(self) -> None:
         """Until the connection fails; the reason is in `_failure`."""
-        bursts = 0
         try:
             while True:
-                try:
-                    if not self._reader.receive_nowait():
-                        raise TransportClosed("the peer closed it")
-                except trio.WouldBlock:
-                    bursts = 0
-                    await self._wait_readable()
-                    continue
-                while (frame := self._reader.next_frame()) is not None:
-                    if not self._in_flight:
-                        raise RemoteProtocolError("an answer that nothing asked for")
-                    oldest = self._in_flight[0]
-                    check_header(frame.header, oldest.api, oldest.version, oldest.correlation_id)
-                    answer = decode_body(oldest.api.response, frame.body)
-                    del self._in_flight[0]
-                    oldest.on_answer(answer, frame.attachments)
-                bursts += 1
-                if bursts % BURSTS_PER_CHECKPOINT == 0:
-                    await trio.lowlevel.checkpoint()
+                oldest = self._in_flight[0] if self._in_flight else None
+                # It stays for many answers, and rings too early then: a timer of its own costs as much as an answer.
+                with trio.CancelScope(deadline=oldest.deadline if oldest else math.inf) as self._timer:
+                    await self._read_answers()
+                self._raise_if_late()
         except TransportClosed as error:
             lost = ConnectionLost(f"{self.name} ended the connection: {error}; it may have stopped")
             self._failure = self._failure or lost
@@ -154,12 +141,32 @@ class PipelinedConnection:
         except ClientError as error:
             self._failure = error
 
-    async def _wait_readable(self) -> None:
+    async def _read_answers(self) -> NoReturn:
+        """TransportClosed, RemoteProtocolError, or cancelled by the timer."""
+        bursts = 0
+        while True:
+            try:
+                if not self._reader.receive_nowait():
+                    raise TransportClosed("the peer closed it")
+            except trio.WouldBlock:
+                bursts = 0
+                await self._transport.wait_readable()
+                continue
+            while (frame := self._reader.next_frame()) is not None:
+                if not self._in_flight:
+                    raise RemoteProtocolError("an answer that nothing asked for")
+                oldest = self._in_flight[0]
+                check_header(frame.header, oldest.api, oldest.version, oldest.correlation_id)
+                answer = decode_body(oldest.api.response, frame.body)
+                del self._in_flight[0]
+                oldest.on_answer(answer, frame.attachments)
+            bursts += 1
+            if bursts % BURSTS_PER_CHECKPOINT == 0:
+                await trio.lowlevel.checkpoint()
+
+    def _raise_if_late(self) -> None:
         oldest = self._in_flight[0] if self._in_flight else None
-        with trio.CancelScope(deadline=oldest.deadline if oldest else math.inf) as self._timer:
-            await self._transport.wait_readable()
-        oldest = self._in_flight[0] if self._in_flight else None
-        if oldest is not None and oldest.deadline <= trio.current_time() and self._timer.cancelled_caught:
+        if oldest is not None and oldest.deadline <= trio.current_time():
             raise RequestTimedOut(
                 f"{self.name} did not answer {oldest.api.request.__name__} within {oldest.timeout_ms:g} ms "
                 f"(request_timeout_ms)"

@@ -26,7 +26,8 @@ class News:
 
 
 class Pump:
-    """Calls a plain function, `step(now)`, when something changed and when the time that it returned has come."""
+    """Calls a plain function, `step(now)`, when something changed and when the time that it returned has come. The
+    timer, which is dear, only moves to an earlier time: so a step may come at a time that an earlier one returned."""
 
     def __init__(self) -> None:
         self._wanted = trio.Event()
@@ -38,7 +39,11 @@ class Pump:
     async def run(self, step: Callable[[float], float]) -> None:
         """Until cancelled."""
         while True:
-            next_time = step(trio.current_time())
-            with trio.move_on_at(next_time):
-                await self._wanted.wait()
+            with trio.CancelScope() as timer:
+                while True:
+                    next_time = step(trio.current_time())
+                    if next_time < timer.deadline:
+                        timer.deadline = next_time
+                    await self._wanted.wait()
+                    self._wanted = trio.Event()
             self._wanted = trio.Event()
