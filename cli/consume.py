@@ -1,15 +1,15 @@
 """`strandline consume`: prints records of some partitions of one topic, from and up to given offsets, or those that a
 group gives it.
 
-Rules: only committed records are seen (the brokers serve nothing else); a partition is finished when the *position*
-reaches its stop offset, so gaps left by compaction do no harm; the count on stderr comes whatever ends the command. A
-partition of which nothing can be read for a while is waited for, and stderr says why (`waits`).
+Rules: only committed records are seen (the brokers serve nothing else); the count on stderr comes whatever ends the
+command. A partition of which nothing can be read for a while is waited for, and stderr says why (`waits`). Records are
+read and printed in `consume_loop`.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,18 +25,12 @@ from strandline.cli.offset_range import (
     resolve,
 )
 from strandline.cli.options import bootstrap_option, client_settings, output_option, settings_option, topic_option
-from strandline.cli.record_format import InvalidFormat, Writer, compile_format, console_format, json_format
-from strandline.cli.session import EXIT_INTERRUPTED, Session, bootstrap_of, session_of
-from strandline.cli.waits import Waits
+from strandline.cli.record_format import InvalidFormat, compile_format, console_format, json_format
+from strandline.cli.session import EXIT_INTERRUPTED, bootstrap_of, session_of
 from strandline.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
     from strandline import Consumer
-
-POLL_MS = 500
-"""How long one poll waits: also how soon --timeout-ms is noticed."""
-
-POLL_RECORDS = 5_000
 
 UNKNOWN_AFTER_MS = 5_000
 """A topic that no broker has heard of by then does not exist."""
@@ -101,6 +95,8 @@ def consume(
     settings: tuple[str, ...],
 ) -> None:
     """Read records from a topic."""
+    from strandline.cli.consume_loop import ConsumeLoop
+
     session = session_of(ctx)
     as_json = as_json or output == "json"
     if as_json and template is not None:
@@ -126,7 +122,7 @@ def consume(
             )
         )
     loop = ConsumeLoop(write, sys.stdout.buffer, max_messages=max_messages, timeout_ms=timeout_ms, session=session)
-    limits = {"default_api_timeout_ms": API_TIMEOUT_MS, "max_poll_records": POLL_RECORDS}
+    limits = {"default_api_timeout_ms": API_TIMEOUT_MS}
     given = {**limits, **group_settings(group, group_instance_id, from_beginning), **client_settings(settings)}
     with session.consumer(bootstrap_of(session, bootstrap), **given) as consumer:
         commits = None if group is None else GroupCommits(consumer, loop.printed, session.monotonic)
@@ -204,79 +200,3 @@ def _offsets_at(consumer: Consumer, partitions: list[TopicPartition], bound: Any
         return {}
     found = consumer.offsets_for_times(dict.fromkeys(partitions, bound.value))
     return {partition: None if at is None else at.offset for partition, at in found.items()}
-
-
-class ConsumeLoop:
-    """Polls until every partition reached its stop, enough records were printed, or none came for too long."""
-
-    def __init__(
-        self, write: Writer, out: IO[bytes], *, max_messages: int | None, timeout_ms: int | None, session: Session
-    ) -> None:
-        self.count = 0
-        self.printed: dict[TopicPartition, int] = {}
-        """Partition → the offset behind the last record that was printed."""
-        self._write = write
-        self._out = out
-        self._max_messages = max_messages
-        self._timeout_ms = timeout_ms
-        self._session = session
-
-    def run(
-        self,
-        consumer: Consumer,
-        stops: dict[TopicPartition, int | None] | None,
-        commits: GroupCommits | None = None,
-    ) -> None:
-        """Print records as they come. stops: None for whatever comes, without an end. Raises OSError when the output is
-        closed."""
-        remaining = dict(stops or {})
-        quiet_since = self._session.monotonic()
-        waits = Waits(consumer, self._session.monotonic)
-        while True:
-            for partition, stop in list(remaining.items()):
-                if stop is not None and consumer.position(partition) >= stop:
-                    del remaining[partition]
-            if (stops is not None and not remaining) or self._enough():
-                return
-            polled = consumer.poll(timeout_ms=min(POLL_MS, self._timeout_ms or POLL_MS))
-            printed = self._print(polled, stops or {})
-            if commits is not None:
-                commits.commit_now_and_then()
-            waits.look()
-            now = self._session.monotonic()
-            if printed:
-                quiet_since = now
-            elif self._timeout_ms is not None and (now - quiet_since) * 1000 >= self._timeout_ms:
-                return
-
-    def _enough(self) -> bool:
-        return self._max_messages is not None and self.count >= self._max_messages
-
-    def _print(self, polled: dict[TopicPartition, list[Any]], stops: dict[TopicPartition, int | None]) -> int:
-        """Write what lies below the stops; returns how many records that were. OSError: the output is closed or full;
-        then none of them counts as printed."""
-        before = self.count
-        written: dict[TopicPartition, int] = {}
-        try:
-            for partition, records in polled.items():
-                stop = stops.get(partition)
-                for record in records:
-                    if self._enough():
-                        break
-                    if stop is not None and record.offset >= stop:
-                        break
-                    self.count += 1  # first: who interrupts after the line came must find it counted
-                    self._out.write(self._write(record, self.count))
-                    written[partition] = record.offset + 1
-        finally:  # also when interrupted: what is in the buffer comes out in the end
-            if written:
-                try:
-                    self._out.flush()
-                except KeyboardInterrupt:
-                    # It may come at the very end of this, when all lines are out already and somebody has read them:
-                    # they count only if it is certain that they are out.
-                    self._out.flush()
-                    self.printed.update(written)
-                    raise
-                self.printed.update(written)  # only now: what is still in the buffer may never be written
-        return self.count - before

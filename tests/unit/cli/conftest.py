@@ -11,6 +11,7 @@ import pytest
 
 from strandline.cli.main import run
 from strandline.client.admin import RecoveredPartition
+from strandline.client.assignment import FetchedBatches
 from strandline.client.errors import (
     ClientClosed,
     ClientError,
@@ -24,10 +25,12 @@ from strandline.client.groups.administration import GroupListing, GroupOffset, G
 from strandline.client.metadata import ClusterView, PartitionView, TopicView
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult, DescribeConfigsSynonym
+from strandline.protocol.records import assign_offset, build_batch
 from strandline.protocol.types import TopicPartition
 from unit.cli.fake_moves import FakeMovingAdmin, MovingReplicas
 
 TOPIC_ID = bytes(range(16))
+LEADER_EPOCH = 5
 
 
 def unknown(topic: str) -> UnknownTopic:
@@ -186,6 +189,19 @@ class FakeProducer(FakeClient):
                 future.settle()
 
 
+def fetched_batches(
+    partition: TopicPartition, position: int, end: int, records: Sequence[FakeRecord]
+) -> FetchedBatches:
+    """As a leader has them, each record in a batch of its own: there may be gaps between them."""
+    batches = []
+    for each in records:
+        headers = [(name, value) for name, value in each.headers]
+        batch = bytearray(build_batch([(each.timestamp_ms, each.key, each.value, headers)]))
+        assign_offset(batch, each.offset, LEADER_EPOCH)
+        batches.append(batch)
+    return FetchedBatches(*partition, position, end, end, 0, memoryview(b"".join(batches)))
+
+
 class FakeConsumer(FakeClient):
     def __init__(self, cluster: FakeCluster) -> None:
         super().__init__(cluster)
@@ -233,17 +249,17 @@ class FakeConsumer(FakeClient):
             {partition: GroupOffset(offset) for partition, offset in offsets.items()}
         )
 
-    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[FakeRecord]]:
+    def fetch_batches(self, timeout_ms: int) -> list[FetchedBatches]:
         self.cluster.polls += 1
         if self.cluster.polls == self.cluster.interrupt_at_poll:
             raise KeyboardInterrupt
-        polled = {}
+        fetched = []
         for partition, position in self.positions.items():
             new = [each for each in self.cluster.records[partition] if each.offset >= position]
-            self.positions[partition] = max(position, self.cluster.end(partition))
+            end = self.positions[partition] = max(position, self.cluster.end(partition))
             if new:
-                polled[partition] = new
-        return polled
+                fetched.append(fetched_batches(partition, position, end, new))
+        return fetched
 
 
 class FakeAdmin(FakeClient, FakeMovingAdmin):

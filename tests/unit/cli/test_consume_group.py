@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from strandline.cli.consume import ConsumeLoop
+from strandline.cli.consume_loop import ConsumeLoop
 from strandline.cli.group_commits import EVERY_S, GroupCommits
+from strandline.cli.record_format import compile_format
 from strandline.client.errors import RequestTimedOut
 from strandline.client.groups.administration import GroupOffset
 from strandline.protocol.types import TopicPartition
@@ -95,16 +96,17 @@ def test_lines_that_are_out_are_printed_though_an_interrupt_follows_at_once(shel
             if interrupts:
                 raise interrupts.pop()
 
-    loop = ConsumeLoop(
-        lambda record, count: b"line", out := ReadAtOnce(), max_messages=9, timeout_ms=1, session=shell.session
-    )
+    loop = ConsumeLoop(compile_format("line"), out := ReadAtOnce(), max_messages=9, timeout_ms=1, session=shell.session)
     with pytest.raises(KeyboardInterrupt), shell.session.consumer("") as consumer:
         consumer.assign([T0])
         loop.run(consumer, None)
     assert (loop.printed, out.getvalue()) == ({T0: 3}, b"line" * 3)
 
 
-def test_an_interrupt_between_two_lines_leaves_the_first_one_printed(shell: Any) -> None:
+def test_an_interrupt_between_two_pieces_leaves_the_first_one_printed(
+    shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.cli.fetched_rows.PIECE_RECORDS", 1)
     shell.cluster.fill("t", 0, [b"v"] * 3)
     written: list[bytes] = []
 
@@ -115,9 +117,7 @@ def test_an_interrupt_between_two_lines_leaves_the_first_one_printed(shell: Any)
             written.append(line)
             return len(line)
 
-    loop = ConsumeLoop(
-        lambda record, count: b"line", Interrupted(), max_messages=9, timeout_ms=1, session=shell.session
-    )
+    loop = ConsumeLoop(compile_format("line"), Interrupted(), max_messages=9, timeout_ms=1, session=shell.session)
     with pytest.raises(KeyboardInterrupt), shell.session.consumer("") as consumer:
         consumer.assign([T0])
         loop.run(consumer, None)

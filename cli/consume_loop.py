@@ -1,0 +1,121 @@
+"""The loop of `strandline consume`: prints what comes until every partition has reached its stop, enough records were
+printed, or none came for too long.
+
+Rules: a partition is finished when the *position* reaches its stop offset, so gaps left by compaction do no harm;
+records count before they are written, since who interrupts after a line came must find it counted; they are *printed*
+only once they are out, and a group commits nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import IO, TYPE_CHECKING
+
+from strandline.cli.fetched_rows import rows_of
+from strandline.cli.record_format import Writer
+from strandline.cli.session import Session
+from strandline.cli.waits import Waits
+from strandline.protocol.types import TopicPartition
+
+if TYPE_CHECKING:
+    from strandline import Consumer
+    from strandline.cli.group_commits import GroupCommits
+    from strandline.client.assignment import FetchedBatches
+
+POLL_MS = 500
+"""How long one poll waits: also how soon --timeout-ms is noticed."""
+
+Stops = Mapping[TopicPartition, int | None]
+"""Partition → the offset to stop before; None: go on for ever."""
+
+
+class ConsumeLoop:
+    """Of one command. look: called whenever a poll has come back, for who has to do something now and then."""
+
+    def __init__(
+        self,
+        write: Writer,
+        out: IO[bytes],
+        *,
+        max_messages: int | None,
+        timeout_ms: int | None,
+        session: Session,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.count = 0
+        self.bytes_out = 0
+        self.printed: dict[TopicPartition, int] = {}
+        """Partition → the offset behind the last record that was printed."""
+        self._write = write
+        self._out = out
+        self._max_messages = max_messages
+        self._timeout_ms = timeout_ms
+        self._session = session
+        self._look = look
+
+    def run(self, consumer: Consumer, stops: Stops | None, commits: GroupCommits | None = None) -> None:
+        """Print records as they come. stops: None for whatever comes, without an end. Raises OSError when the output is
+        closed."""
+        remaining = {each: stop for each, stop in (stops or {}).items() if stop is not None}
+        is_endless = stops is None or len(remaining) < len(stops)
+        self._finish_by_position(consumer, remaining)
+        quiet_since = self._session.monotonic()
+        waits = Waits(consumer, self._session.monotonic)
+        while (is_endless or remaining) and not self._enough():
+            fetched = consumer.fetch_batches(timeout_ms=min(POLL_MS, self._timeout_ms or POLL_MS))
+            printed = self._print(fetched, stops or {})
+            for each in fetched:
+                partition = TopicPartition(each.topic, each.partition)
+                if each.next_offset >= remaining.get(partition, each.next_offset + 1):
+                    del remaining[partition]
+            if not fetched:
+                self._finish_by_position(consumer, remaining)
+            if commits is not None:
+                commits.commit_now_and_then()
+            waits.look()
+            self._look()
+            now = self._session.monotonic()
+            if printed:
+                quiet_since = now
+            elif self._timeout_ms is not None and (now - quiet_since) * 1000 >= self._timeout_ms:
+                return
+
+    def _finish_by_position(self, consumer: Consumer, remaining: dict[TopicPartition, int]) -> None:
+        """It moves without records, too."""
+        for partition, stop in list(remaining.items()):
+            if consumer.position(partition) >= stop:
+                del remaining[partition]
+
+    def _enough(self) -> bool:
+        return self._max_messages is not None and self.count >= self._max_messages
+
+    def _print(self, fetched: list[FetchedBatches], stops: Stops) -> int:
+        """Write what lies below the stops; returns how many records that were. OSError: the output is closed or full;
+        then none of them counts as printed."""
+        before = self.count
+        written: dict[TopicPartition, int] = {}
+        try:
+            for each in fetched:
+                partition = TopicPartition(each.topic, each.partition)
+                for rows in rows_of(each, stops.get(partition)):
+                    if self._max_messages is not None:
+                        rows = rows.cut(0, self._max_messages - self.count)
+                        if not rows.offsets:
+                            return self.count - before
+                    text = self._write(rows._replace(first_count=self.count + 1))
+                    self.count += len(rows.offsets)  # first: who interrupts after the line came must find it counted
+                    self._out.write(text)
+                    self.bytes_out += len(text)
+                    written[partition] = rows.offsets[-1] + 1
+        finally:  # also when interrupted: what is in the buffer comes out in the end
+            if written:
+                try:
+                    self._out.flush()
+                except KeyboardInterrupt:
+                    # It may come at the very end of this, when all lines are out already and somebody has read them:
+                    # they count only if it is certain that they are out.
+                    self._out.flush()
+                    self.printed.update(written)
+                    raise
+                self.printed.update(written)  # only now: what is still in the buffer may never be written
+        return self.count - before
