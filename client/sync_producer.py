@@ -35,8 +35,9 @@ from strandline.client.signals import News
 from strandline.client.sync_client import GRACE_S, SyncClient
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
+from strandline.runtime.processes.mailbox import Mailbox
 from strandline.runtime.processes.outcomes import Outcome
-from strandline.runtime.processes.portal import ForkedPortal, Mailbox, PortalClosed, close_at_exit
+from strandline.runtime.processes.portal import ForkedPortal, PortalClosed, close_at_exit
 
 T = TypeVar("T")
 
@@ -94,6 +95,12 @@ class SendManyFuture(RecordsSink, _Sent[list[DeliveredBatch]]):
         return NotSettledYet(f"{self.open_records} records are not settled after {timeout:g} s")
 
 
+class _Mark:
+    """Put into the mailbox by `flush`: what was sent before it was accepted once it is reached."""
+
+    is_reached = False
+
+
 class Letter(NamedTuple):
     """Records on their way to the loop, and who is told what becomes of them."""
 
@@ -126,12 +133,12 @@ class Producer(SyncClient):
 
         async def make_and_serve() -> TrioProducer:
             client = TrioProducer(bootstrap_servers, environment=environment, on_batch=on_batch, **settings)
-            self._mailbox: Mailbox[Letter] = Mailbox(self._portal, MAILBOX_RECORDS)
+            self._mailbox: Mailbox[Letter | _Mark] = Mailbox(self._portal, MAILBOX_RECORDS)
             self._portal.spawn(lambda: self._run(client))
             return client
 
         self._accepted_letters = 0
-        self._taken: deque[Letter] = deque()
+        self._taken: deque[Letter | _Mark] = deque()
         """Letters out of the mailbox that the producer has not been given yet."""
         self._accepted = News()
         self._has_ended = False
@@ -193,11 +200,11 @@ class Producer(SyncClient):
         """Wait until everything sent before is settled, well or badly. FlushTimedOut after `timeout` seconds
         (default: as long as delivery can take)."""
         limit_s = self._deadline_s if timeout is None else timeout
-        self._call(self._flush, self._mailbox.put_count, limit_s, timeout_s=limit_s + GRACE_S)
+        self._call(self._flush, limit_s, timeout_s=limit_s + GRACE_S)
 
     async def flush_in_loop(self, limit_s: float | None) -> None:
         """`flush`, for who waits for it in the loop."""
-        await self._flush(self._mailbox.put_count, self._deadline_s if limit_s is None else limit_s)
+        await self._flush(self._deadline_s if limit_s is None else limit_s)
 
     def close(self, timeout: float | None = None) -> None:
         """Flush for at most `timeout` seconds (default: as long as delivery can take), then stop; what is left fails.
@@ -209,7 +216,7 @@ class Producer(SyncClient):
             return
         limit_s = self._deadline_s if timeout is None else timeout
         try:
-            self._call(self._flush_and_close, self._mailbox.put_count, limit_s, timeout_s=limit_s + GRACE_S)
+            self._call(self._flush_and_close, limit_s, timeout_s=limit_s + GRACE_S)
         finally:
             self._refuse(self._mailbox.close())
             super().close()
@@ -297,6 +304,10 @@ class Producer(SyncClient):
             self._accepted.tell()  # there is room again, whatever these have to wait for
             while letters:
                 letter = letters.popleft()
+                if isinstance(letter, _Mark):
+                    letter.is_reached = True
+                    self._accepted.tell()
+                    continue
                 topic, records, sink, partition, headers, timestamp_ms = letter
                 if isinstance(records, EncodedBatches):
                     await client.accept_encoded(topic, records, sink, partition)
@@ -313,26 +324,30 @@ class Producer(SyncClient):
                 self._accepted_letters += 1
             self._accepted.tell()
 
-    def _refuse(self, letters: Iterable[Letter]) -> None:
+    def _refuse(self, letters: Iterable[Letter | _Mark]) -> None:
         for letter in letters:
+            if isinstance(letter, _Mark):
+                continue
             error = ClientClosed("the producer was closed before it took the record")
             if self.failure is not None:
                 error = self.ended_error()
                 error.__cause__ = self.failure
             letter.sink.failed(error, len(letter.records))
 
-    async def _flush(self, letters: int, limit_s: float) -> None:
+    async def _flush(self, limit_s: float) -> None:
         deadline = trio.current_time() + limit_s
-        while self._accepted_letters < letters:
+        mark = _Mark()
+        self._mailbox.put_here(mark)
+        while not mark.is_reached:
             if self._has_ended:
                 raise ClientClosed("the producer was closed before all records were accepted for delivery")
             if not await self._accepted.wait_until(deadline):
                 raise FlushTimedOut(f"not all records were accepted for delivery within {limit_s:g} s")
         await self._client.flush(max(0.0, deadline - trio.current_time()) * 1000)
 
-    async def _flush_and_close(self, letters: int, limit_s: float) -> None:
+    async def _flush_and_close(self, limit_s: float) -> None:
         try:
-            await self._flush(letters, limit_s)
+            await self._flush(limit_s)
         finally:
             self._client.stop()
             await self._client.finished()

@@ -3,7 +3,7 @@
 Rules: a thread hands over work, never state; every wait of a thread has a deadline and ends at once on Ctrl-C, which
 cancels what it waited for; nothing here crosses a fork: a child process must make its own. Threads enter the loop only
 by `run_sync_soon` of functions that cannot fail. The thread is a daemon; at interpreter exit `at_exit` functions run
-while the loop still does.
+while the loop still does. What the two threads share has no lock that an interrupt could leave held (see `alarms`).
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ import atexit
 import os
 import threading
 import weakref
-from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import trio
 
 from strandline.runtime.exception_groups import first_cause
-from strandline.runtime.processes.outcomes import Outcome, in_slices
+from strandline.runtime.processes.outcomes import Outcome
 
 T = TypeVar("T")
 
@@ -83,10 +82,12 @@ class Portal:
         self.failure: BaseException | None = None
         """What ended the loop before it was stopped."""
         self._users = 0
-        self._process_id = os.getpid()
+        self.is_foreign = False
+        """This process is a fork of the one whose thread it is."""
         self._ready: Outcome[None] = Outcome()
         self._stop = trio.Event()
         self._thread = threading.Thread(target=self._run, name="strandline-client", daemon=True)
+        _portals.add(self)
         self._thread.start()
         if not self._ready.wait(START_TIMEOUT_S):
             raise PortalClosed(f"the event loop did not start within {START_TIMEOUT_S:g} s")
@@ -112,11 +113,6 @@ class Portal:
             if Portal._shared is self:
                 Portal._shared = None
         self.stop()
-
-    @property
-    def is_foreign(self) -> bool:
-        """This process is a fork of the one whose thread it is."""
-        return os.getpid() != self._process_id
 
     @property
     def is_current(self) -> bool:
@@ -194,69 +190,7 @@ class Portal:
             self._stop.set()  # also where a failure ended it: calls that come last are refused
 
 
-class Mailbox(Generic[T]):
-    """Items from threads to one task, in order, bounded by their total size; wakes the task once per burst."""
-
-    def __init__(self, portal: Portal, capacity: int) -> None:
-        self._portal = portal
-        self._capacity = capacity
-        self._condition = threading.Condition()
-        self._items: deque[T] = deque()
-        self._size = 0
-        self._closed = False
-        self._announced = False
-        self._arrived = trio.Event()
-        self.put_count = 0
-        """Items ever put."""
-
-    def put(self, item: T, size: int, timeout_s: float) -> bool:
-        """Append; an item of any size fits an empty mailbox. False: no room within the time. PortalClosed,
-        ForkedPortal."""
-        with self._condition:
-            if not self.fits(size):
-                has_room = partial(self._condition.wait_for, lambda: self._closed or self.fits(size))
-                in_slices(has_room, timeout_s)
-                if not self._closed and not self.fits(size):
-                    return False
-            if self._closed:
-                raise PortalClosed("the mailbox is closed")
-            if not self._announced:
-                self._portal.post(self._announce)
-                self._announced = True
-            self._items.append(item)
-            self._size += size
-            self.put_count += 1
-        return True
-
-    async def take_all(self) -> list[T]:
-        """From within the loop: everything that is there, as soon as there is something."""
-        await self._arrived.wait()
-        self._arrived = trio.Event()
-        with self._condition:
-            taken = list(self._items)
-            self._items.clear()
-            self._size = 0
-            self._announced = False
-            self._condition.notify_all()
-        return taken
-
-    def fits(self, size: int) -> bool:
-        """There is room for so much, as far as anybody knows."""
-        return self._size == 0 or self._size + size <= self._capacity
-
-    def close(self) -> list[T]:
-        """No more items; what nobody took."""
-        with self._condition:
-            self._closed = True
-            left = list(self._items)
-            self._items.clear()
-            self._condition.notify_all()
-        return left
-
-    def _announce(self) -> None:
-        self._arrived.set()
-
-
+_portals: weakref.WeakSet[Portal] = weakref.WeakSet()
 _at_exit: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -276,6 +210,9 @@ def _close_all() -> None:
 
 def _after_fork_in_child() -> None:
     """The parent's thread does not exist here, and its locks may be held by it for ever."""
+    for portal in _portals:
+        portal.is_foreign = True
+    _portals.clear()
     Portal._shared = None
     Portal.shared_lock = threading.Lock()
     _at_exit.clear()

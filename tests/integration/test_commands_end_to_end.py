@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -191,6 +193,32 @@ def test_ctrl_c_on_produce_says_all_that_was_acknowledged_while_the_pipe_stayed_
         assert writer.stdout.read() == b""
         assert writer.stderr.read().startswith(b"3000 records produced to interrupted in 1 partition (")
     assert len(set(shown)) == 3000
+
+
+@pytest.mark.parametrize("attempt", range(4))
+def test_ctrl_c_in_the_middle_of_sending_ends_produce(shell: Shell, attempt: int) -> None:
+    topic = created(shell, f"endless-{attempt}")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with shell.start("produce", "-t", topic, "-v", **pipes) as writer:
+        assert writer.stdin is not None and writer.stdout is not None and writer.stderr is not None
+        feeding = threading.Thread(target=feed, args=(writer.stdin,))
+        feeding.start()
+        for _ in range(1 + 500 * attempt):
+            assert writer.stdout.readline()
+        reading = threading.Thread(target=writer.stdout.read)
+        reading.start()
+        writer.send_signal(signal.SIGINT)
+        assert writer.wait(TIMEOUT_S) == 130
+        feeding.join(TIMEOUT_S)
+        reading.join(TIMEOUT_S)
+        assert b"records produced to" in writer.stderr.read()
+
+
+def feed(pipe: IO[bytes]) -> None:
+    """Lines until nobody reads any more."""
+    with contextlib.suppress(OSError, ValueError), pipe:
+        while True:
+            pipe.write(b"line\n" * 1000)
 
 
 def test_a_reader_that_leaves_ends_the_command_quietly(shell: Shell) -> None:

@@ -1,0 +1,162 @@
+"""Ctrl-C at any moment: a producer is usable afterwards, or closed, and nothing hangs.
+
+An interrupt is raised at every instruction of a call in turn, which is more than the interpreter does: it looks for
+signals at some of them only. Left out is trio, whose way in is made for signals.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from strandline import Producer
+from strandline.protocol.types import TopicPartition
+from unit.client.fake_broker import FakeCluster
+from unit.client.test_sync import cluster
+
+__all__ = ["cluster"]
+
+PATIENCE_S = 60
+SOON_S = 20
+"""Well below what a client waits before it says that its loop is stuck."""
+
+
+class InterruptAt:
+    """Raises KeyboardInterrupt at the n-th instruction within the block, in this thread."""
+
+    def __init__(self, position: int) -> None:
+        self.left = position
+        self.lock_makers: set[str] = set()
+
+    def __enter__(self) -> InterruptAt:
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    @property
+    def was_raised(self) -> bool:
+        return self.left <= 0
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
+        module = frame.f_globals.get("__name__", "")
+        if frame.f_globals is globals() or module.partition(".")[0] in ("trio", "attr") or self.was_raised:
+            return None
+        if module == "threading":
+            self.lock_makers.add(frame.f_code.co_qualname)
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            self.left -= 1
+            if self.was_raised:
+                raise KeyboardInterrupt
+        return self._trace
+
+
+CALLS: dict[str, Callable[[Producer], object]] = {
+    "send": lambda producer: producer.send("t", b"x", key=b"k"),
+    "send with headers": lambda producer: producer.send("t", b"x", headers=[("h", b"1")], timestamp_ms=5),
+    "send_many": lambda producer: producer.send_many("t", [(b"k", b"x"), (None, b"y")]),
+    "flush": lambda producer: producer.flush(SOON_S),
+    "result": lambda producer: producer.send("t", b"x").result(SOON_S),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_interrupt_at_any_instruction_leaves_the_producer_usable(cluster: FakeCluster, name: str) -> None:
+    cluster.add_topic("t")
+    call = CALLS[name]
+    with Producer(cluster.bootstrap, linger_ms=0) as producer:
+        producer.send("t", b"first").result(SOON_S)
+        position, is_over = 0, False
+        while not is_over:
+            position += 1
+            with InterruptAt(position) as interrupt:
+                try:
+                    call(producer)
+                    is_over = True
+                except KeyboardInterrupt:
+                    pass
+            is_over = is_over and not interrupt.was_raised
+            assert not interrupt.lock_makers, "what is made of Python code can be left locked"
+            if name != "result":  # it waits as this does
+                assert producer.send("t", b"next").result(SOON_S).topic == "t", position
+        producer.flush(SOON_S)
+        assert position > 50
+    found = [record.value for log in cluster.logs.values() for record in log.records()]
+    assert found.count(b"next") == (position if name != "result" else 0)
+
+
+def test_a_record_whose_announcement_was_interrupted_goes_with_the_next_one(cluster: FakeCluster) -> None:
+    cluster.add_topic("t")
+    with Producer(cluster.bootstrap, linger_ms=0) as producer:
+        producer.send("t", b"first").result(SOON_S)
+        post = producer._portal.post
+
+        def interrupted(*_: object) -> None:
+            producer._portal.post = post
+            raise KeyboardInterrupt
+
+        producer._portal.post = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            producer.send("t", b"interrupted")
+        producer.flush(SOON_S)
+    assert [record.value for record in cluster.logs[TopicPartition("t", 0)].records()] == [b"first", b"interrupted"]
+
+
+SCRIPT = """
+import signal, sys
+from strandline import Producer
+
+class Interrupted(Exception):
+    pass
+
+def interrupt(*_):
+    raise Interrupted
+
+with Producer(sys.argv[1]) as producer:
+    producer.send("t", b"first").result()
+    if sys.argv[2] == "handler":
+        signal.signal(signal.SIGINT, interrupt)
+    for _ in range(int(sys.argv[3])):
+        try:
+            print("ready", flush=True)
+            while True:
+                for number in range(2_000):
+                    future = producer.send("t", b"x")
+                future.result(20)
+                producer.flush(20)
+        except (Interrupted, KeyboardInterrupt):
+            print("interrupted", flush=True)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    producer.send("t", b"last").result(20)
+print("closed", flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "handler"])
+def test_a_process_that_is_interrupted_again_and_again_goes_on_sending(cluster: FakeCluster, how: str) -> None:
+    cluster.add_topic("t")
+    interrupts = 60
+    arguments = [sys.executable, "-c", SCRIPT, cluster.bootstrap, how, str(interrupts)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        killer = threading.Timer(PATIENCE_S, process.kill)
+        killer.start()
+        assert process.stdout is not None and process.stderr is not None
+        for number in range(interrupts):
+            assert process.stdout.readline() == "ready\n", process.stderr.read()
+            time.sleep(0.003 * (number % 5))  # at another moment of the loop each time
+            process.send_signal(signal.SIGINT)
+            assert process.stdout.readline() == "interrupted\n", process.stderr.read()
+        assert process.stdout.read() == "closed\n", process.stderr.read()
+        killer.cancel()
+    assert process.returncode == 0
+    assert cluster.logs[TopicPartition("t", 0)].records()[-1].value == b"last"
