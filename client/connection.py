@@ -18,12 +18,14 @@ from strandline.client.errors import (
     BrokerMisbehaved,
     BrokerRefuses,
     CannotReachBroker,
+    ClientError,
     ConnectionLost,
     RequestTimedOut,
     UnsupportedApiVersion,
     WrongBroker,
     error_for,
 )
+from strandline.client.strangers import WHAT_DROPS, who_answers
 from strandline.protocol.api import API_OF, APIS, Api, ApiKey
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError, error_code
 from strandline.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, Message, Request
@@ -68,6 +70,11 @@ class FrameReader:
     def buffered_bytes(self) -> int:
         """Received bytes that no frame was made of yet."""
         return self._end - self._start
+
+    @property
+    def received(self) -> bytes:
+        """Those bytes."""
+        return bytes(self._view[self._start : self._end])
 
     def next_frame(self) -> Frame | None:
         """A whole frame out of what was received, None until one is there. RemoteProtocolError on nonsense."""
@@ -188,18 +195,8 @@ class Connection:
         except BaseException as error:
             if connection is not None:
                 connection.close()
-            if isinstance(error, CannotConnect):
-                kind = BrokerRefuses if isinstance(error, ConnectionRefused) else CannotReachBroker
-                raise kind(
-                    f"{name} cannot be reached: {error}; is it running, and are bootstrap_servers and its "
-                    f"advertised.listeners right?"
-                ) from error
-            if isinstance(error, ConnectionLost):
-                raise CannotReachBroker(f"{name} took the connection and dropped it: {error}") from error
-            if isinstance(error, RequestTimedOut | trio.TooSlowError):
-                raise CannotReachBroker(
-                    f"{name} cannot be reached: no answer within {limit_ms:g} ms (socket_connection_setup_timeout_ms)"
-                ) from error
+            if isinstance(error, Exception) and (told := _unreachable(error, name, address, limit_ms, connection)):
+                raise told from error
             raise
         return connection
 
@@ -326,6 +323,29 @@ class Connection:
         if self.reader.buffered_bytes:
             raise RemoteProtocolError(f"{self.reader.buffered_bytes} bytes more than the answer")
         return decode_body(api.response, frame.body), frame.attachments
+
+
+def _unreachable(
+    error: Exception, name: str, address: Address, limit_ms: float, connection: Connection | None
+) -> ClientError | None:
+    """What `Connection.open` raises in place of `error`, where it has more to say."""
+    if isinstance(error, CannotConnect):
+        kind = BrokerRefuses if isinstance(error, ConnectionRefused) else CannotReachBroker
+        return kind(
+            f"{name} cannot be reached: {error}; is it running, and are bootstrap_servers and its advertised.listeners "
+            f"right?"
+        ).because(str(error).removeprefix(f"cannot connect to {address}: "))
+    if isinstance(error, ConnectionLost):
+        why = f"it took the connection and dropped it at the first request, {WHAT_DROPS}"
+        return CannotReachBroker(f"{name} took the connection and dropped it: {error}").because(why)
+    if isinstance(error, RequestTimedOut | trio.TooSlowError):
+        why = "no answer" if connection is None else "it takes connections and does not answer"
+        return CannotReachBroker(
+            f"{name} cannot be reached: {why} within {limit_ms:g} ms (socket_connection_setup_timeout_ms)"
+        ).because(why)
+    if isinstance(error, BrokerMisbehaved) and connection is not None:
+        return error.because(who_answers(connection.reader.received))
+    return None
 
 
 def unsent(pending: Sequence[memoryview], sent: int) -> list[memoryview]:

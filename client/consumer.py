@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import trio
 
 from strandline.client.assignment import Assigned, ConsumerRecord, FetchedBatches, give_back
+from strandline.client.bootstrap import Reaching
 from strandline.client.errors import (
     LeaderNotAvailable,
     LogTruncated,
@@ -28,7 +29,6 @@ from strandline.client.errors import (
     OffsetOutOfRange,
     RequestTimedOut,
     SubscriptionConflict,
-    UnknownTopic,
 )
 from strandline.client.fetcher import Fetcher, start_by_policy
 from strandline.client.groups.group import Callbacks, DueCall, Group, GroupMetadata, OnCommit, OnPartitions
@@ -96,19 +96,14 @@ class TrioConsumer(Service, Polling):
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions from now on, and no others; those that stay keep their position, new ones start where
-        its group has committed (if there is a group), or `auto_offset_reset` says, unless `seek` comes first.
-        UnknownTopic or what hindered it after `default_api_timeout_ms`, SubscriptionConflict after `subscribe`."""
+        its group has committed (if there is a group), or `auto_offset_reset` says, unless `seek` comes first. Nobody is
+        asked: a topic or partition that does not exist `poll` and `position` tell. SubscriptionConflict after
+        `subscribe`, InvalidTopic."""
         if self._group is not None and self._group.has_subscribed:
             raise SubscriptionConflict("this consumer's partitions are given by its group; unsubscribe before assign")
         wanted = [TopicPartition(*item) for item in partitions]
-        for topic in dict.fromkeys(item.topic for item in wanted):
-            layout = await self._layout(topic)
-            for item in wanted:
-                if item.topic == topic and item.partition not in layout.partitions:
-                    raise UnknownTopic(
-                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                        f"topic {topic!r} has no partition {item.partition}, only {len(layout.partitions)} of them",
-                    )
+        await self._raise_unless_running()
+        self._metadata.expect(item.topic for item in wanted)
         if self._group is not None and self.settings.enable_auto_commit:
             self._group.commit_positions()
         self._set_assigned(wanted)
@@ -196,12 +191,14 @@ class TrioConsumer(Service, Polling):
         self._news.tell()
 
     async def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
-        """The next offset that `poll` hands out. The last cause if it cannot be found in time."""
+        """The next offset that `poll` hands out. UnknownTopic, NoBrokerReachable and the like as from `poll`; the last
+        cause if it cannot be found in time."""
         state = self._state(partition)
         deadline = trio.current_time() + self._limit_ms(timeout_ms) / 1000
+        reaching = self._metadata.reaching()
         while state.position == NO_OFFSET:
             self._raise_error(state)
-            if not await self._wait_for_news(deadline) and state.position == NO_OFFSET:
+            if not await self._wait_for_news(reaching, deadline) and state.position == NO_OFFSET:
                 known = self._metadata.view.partition(state.topic_partition)
                 if known is None or known.leader == NO_BROKER:
                     raise self._metadata.view.no_leader(state.topic_partition)
@@ -368,6 +365,8 @@ class TrioConsumer(Service, Polling):
 
     def _on_layout(self) -> None:
         self._pump.wake()
+        if not self._metadata.bootstrap.was_reached:
+            self._news.tell()
         if self._group is not None:
             self._group.look()
 
@@ -450,7 +449,7 @@ class TrioConsumer(Service, Polling):
                 group.end_poll()
 
     async def _next(self, take: Callable[[], T], nothing: T, deadline: float) -> T | DueCall:
-        group = self._group
+        group, reaching = self._group, self._metadata.reaching()
         while True:
             if group is not None and (call := await group.next_call(deadline)) is not None:
                 return call
@@ -458,7 +457,7 @@ class TrioConsumer(Service, Polling):
                 self._pump.wake()
                 return taken
             self._raise_errors()
-            if not await self._wait_for_news(deadline):
+            if not await self._wait_for_news(reaching, deadline):
                 return nothing
 
     def _raise_errors(self) -> None:
@@ -478,9 +477,11 @@ class TrioConsumer(Service, Polling):
                 self._group.find_positions()
         raise error
 
-    async def _wait_for_news(self, deadline: float) -> bool:
+    async def _wait_for_news(self, reaching: Reaching, deadline: float) -> bool:
         await self._raise_unless_running()
-        return await self._news.wait_until(deadline)
+        await self._news.wait_until(reaching.wait_until(trio.current_time(), deadline))
+        reaching.check(trio.current_time(), deadline)
+        return trio.current_time() < deadline
 
     def _limit_ms(self, timeout_ms: float | None) -> float:
         return self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms

@@ -7,6 +7,8 @@ answered becomes `AnsweredError` or its subclass by `error_for`; the numbers liv
 
 from __future__ import annotations
 
+from typing import Self
+
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError, error_code
 
 
@@ -15,6 +17,13 @@ class ClientError(Exception):
 
     retriable = False
     invalid_metadata = False
+    why = ""
+    """The cause alone, where the text names broker and remedy beside it."""
+
+    def because(self, why: str) -> Self:
+        """This error, with its cause alone."""
+        self.why = why
+        return self
 
 
 # --- Connections -----------------------------------------------------------------------------------------------
@@ -70,7 +79,8 @@ class UnsupportedApiVersion(ClientError):
 
 
 class NoBrokerReachable(ClientError):
-    """None of the bootstrap servers and known brokers answered; the text has the last cause of each."""
+    """None of the bootstrap servers and known brokers answered; the text has each address that was tried, and why that
+    failed. A client that has not reached its cluster yet raises it after `bootstrap_timeout_ms`."""
 
     retriable = True
     invalid_metadata = True

@@ -18,10 +18,10 @@ import trio
 
 from strandline.client import request_bounds
 from strandline.client.assignment import Assigned, Chunk
-from strandline.client.errors import OffsetOutOfRange, error_for, no_answer
+from strandline.client.errors import AnsweredError, OffsetOutOfRange, error_for, no_answer
 from strandline.client.links import Link, Links
 from strandline.client.lookup import is_retriable
-from strandline.client.metadata import SILENT_AFTER_S, Metadata, PartitionView, backoff_ms
+from strandline.client.metadata import SILENT_AFTER_S, Metadata, PartitionView, TopicView, backoff_ms
 from strandline.client.settings import ConsumerSettings
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.messages import (
@@ -59,6 +59,11 @@ class _Question:
         return entry is not None and entry[1] == state.generation
 
 
+NEVER_WAS_AFTER_S = 10.0
+"""An assigned topic or partition that no broker has known for so long does not exist: news of a new one travels in less
+than a second, and a broker that starts learns within some."""
+
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 RESET_TIMESTAMPS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 
 
@@ -74,6 +79,18 @@ def start_by_policy(state: Assigned, auto_offset_reset: str, group_id: str = "")
         f"{where} {state.topic_partition}, and auto_offset_reset is none; seek to where to start", NO_OFFSET
     )
     state.out_of_range = True
+
+
+def _missing(topic: TopicView, partition: int, *, was_there: bool) -> AnsweredError:
+    if topic.partitions:
+        what = f"topic {topic.name!r}, which is assigned, has no partition {partition}"
+        return error_for(
+            UNKNOWN, what, detail=f"only {len(topic.partitions)} of them; assign others, or add partitions"
+        )
+    if was_there:
+        return error_for(UNKNOWN, f"topic {topic.name!r}, which is assigned, has gone")
+    detail = "no broker knows it; check the spelling, or create it"
+    return error_for(UNKNOWN, f"topic {topic.name!r}, which is assigned", detail=detail)
 
 
 class Fetcher:
@@ -111,7 +128,7 @@ class Fetcher:
             partition = self._metadata.view.partition(state.topic_partition)
             if partition is None or partition.leader == NO_BROKER:
                 self._metadata.request_update()
-                self._note_missing(state, now)
+                self._note_missing(state, partition, now)
                 continue
             state.missing_since = None
             topic_id = self._metadata.view.topics[state.topic_partition.topic].topic_id
@@ -173,16 +190,20 @@ class Fetcher:
             self._links.to(leader).drop("it was waiting for records that are not wanted any more")
         return math.inf
 
-    def _note_missing(self, state: Assigned, now: float) -> None:
-        """A topic that stays unknown is gone, and the program is told; a broker that just started knows none yet."""
+    def _note_missing(self, state: Assigned, partition: PartitionView | None, now: float) -> None:
+        """A topic that stays unknown is gone, or never was, and so with a partition; the program is told. A broker that
+        just started knows none yet, and news of a new one takes a moment."""
         topic = self._metadata.view.topics.get(state.topic_partition.topic)
-        if topic is None or topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        if topic is None or partition is not None or topic.error_code not in (0, UNKNOWN):
             state.missing_since = None
-        elif state.missing_since is None:
+            return
+        if state.missing_since is None:
             state.missing_since = now
-        elif now - state.missing_since >= self._settings.default_api_timeout_ms / 1000:
+        was_there = state.high_watermark != NO_OFFSET
+        patience_s = self._settings.default_api_timeout_ms / 1000
+        if now - state.missing_since >= (patience_s if was_there else min(patience_s, NEVER_WAS_AFTER_S)):
             state.missing_since = None
-            state.error = error_for(topic.error_code, f"topic {topic.name!r}, which is assigned, has gone")
+            state.error = _missing(topic, state.topic_partition.partition, was_there=was_there)
             self._on_news()
 
     def _reset_if_made_anew(self, state: Assigned, topic_id: TopicId) -> bool:

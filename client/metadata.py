@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 import trio
 
+from strandline.client.bootstrap import REMEDY, Bootstrap, Reaching, listed
 from strandline.client.connection import Connection
 from strandline.client.errors import (
     ClientError,
@@ -185,7 +186,8 @@ class Metadata:
         self._environment = environment
         self._on_change = on_change
         self._allow_auto_topic_creation = allow_auto_topic_creation
-        self._bootstrap = parse_addresses(settings.bootstrap_servers)
+        self._addresses = parse_addresses(settings.bootstrap_servers)
+        self.bootstrap = Bootstrap(self._addresses, settings.bootstrap_timeout_ms)
         self._topics: dict[str, None] = {}
         self._awaited: Counter[str] = Counter()
         """How many wait for each topic. Only for one of these a broker is asked to create it: a refresh must not bring
@@ -215,14 +217,22 @@ class Metadata:
         """A broker said who leads now, in place of an answer. What is older than what is known changes nothing."""
         self.view = self.view.with_leader(topic_partition, leader, leader_epoch)
 
+    def expect(self, names: Iterable[str]) -> None:
+        """Ask about these topics, too, with every refresh. InvalidTopic."""
+        for name in names:
+            _check_name(name)
+            self._topics[name] = None
+
+    def reaching(self) -> Reaching:
+        """For one call that waits for what a cluster has, which may not have been reached yet."""
+        return Reaching(self.bootstrap, trio.current_time())
+
     async def topic(self, name: str, *, timeout_ms: float, setting: str) -> TopicView:
         """The topic, once the cluster knows it. UnknownTopic, NoBrokerReachable or what else was the last cause after
-        `timeout_ms` (the value of `setting`); at once where waiting cannot help, InvalidTopic before anything is asked:
-        a name that cannot even be encoded would spoil the questions about all other topics, too."""
-        try:
-            check_topic_name(name)
-        except InvalidTopicName as refusal:
-            raise InvalidTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, str(refusal)) from None
+        `timeout_ms` (the value of `setting`); NoBrokerReachable once `bootstrap_timeout_ms` is over without any answer;
+        at once where waiting cannot help, InvalidTopic before anything is asked: a name that cannot even be encoded
+        would spoil the questions about all other topics, too."""
+        _check_name(name)
         deadline = trio.current_time() + timeout_ms / 1000
         while True:
             self._topics[name] = None
@@ -235,12 +245,13 @@ class Metadata:
                     raise error
             self._awaited[name] += 1
             try:
-                if not await self.wait_for_answer(deadline):
+                if self.bootstrap.is_over(trio.current_time()) or not await self._wait_for_attempt(deadline):
                     break
             finally:
                 self._awaited[name] -= 1
         if topic is None or not topic.partitions:
             self._topics.pop(name, None)  # not asked for with every refresh from now on
+        self._raise_if_out_of_reach()
         if self.last_error is not None:
             raise self.last_error
         if topic is None or not topic.error_code:
@@ -253,9 +264,23 @@ class Metadata:
         )
 
     async def wait_for_answer(self, deadline: float) -> bool:
-        """Ask (again) and wait for an attempt to end, well or badly. False: the deadline came first."""
+        """Ask (again) and wait for an attempt to end, well or badly. False: the deadline came first. NoBrokerReachable
+        where none has ever answered, once `bootstrap_timeout_ms` is over."""
+        in_time = await self._wait_for_attempt(deadline)
+        self._raise_if_out_of_reach()
+        return in_time
+
+    async def _wait_for_attempt(self, deadline: float) -> bool:
+        """Whether one has ended before the deadline, and before the time for a first answer is over."""
         self.request_update()
-        return await self._answered.wait_until(deadline)
+        now = trio.current_time()
+        self.bootstrap.begin(now)
+        over = self.bootstrap.ends_at(now)
+        return await self._answered.wait_until(deadline if now >= over else min(deadline, over))
+
+    def _raise_if_out_of_reach(self) -> None:
+        if self.bootstrap.is_over(trio.current_time()):
+            raise self.bootstrap.error()
 
     async def run(self) -> None:
         """Ask when wanted and when the view is too old; after a failure or in a hurry no more often than the back-off
@@ -268,10 +293,12 @@ class Metadata:
                 self._wanted = trio.Event()
                 urgent, self._urgent = self._urgent, False
                 before = self.view
+                self.bootstrap.begin(trio.current_time())
                 try:
                     await self._refresh(failures)
                 except ClientError as error:
                     self.last_error = error
+                    self.bootstrap.round_failed()
                     self._wanted.set()
                 else:
                     self.last_error = None
@@ -291,7 +318,8 @@ class Metadata:
     async def _refresh(self, failures: int) -> None:
         """One answer from any broker. NoBrokerReachable when none gives one."""
         limit_ms = min(self._settings.request_timeout_ms, FIRST_ATTEMPT_TIMEOUT_MS * 2 ** min(failures, 10))
-        causes: dict[str, Exception] = {}
+        limit_ms = self.bootstrap.attempt_ms(limit_ms)
+        causes: dict[Address, Exception | None] = {}
         for broker_id, address in self._candidates():
             try:
                 await self._ask(broker_id, address, limit_ms)
@@ -300,15 +328,15 @@ class Metadata:
             except ClientError as error:
                 self._disconnect()
                 self._failed_last.add(address)
-                causes[str(address)] = error
-        text = "; ".join(str(causes[address]) for address in sorted(causes))  # not another text after each attempt
-        raise NoBrokerReachable(f"no broker answers (bootstrap_servers={self._settings.bootstrap_servers}): {text}")
+                self.bootstrap.failed(address, error)
+                causes[address] = error
+        raise NoBrokerReachable(f"no broker answers: {listed(causes)}; {REMEDY}")
 
     def _candidates(self) -> list[tuple[int, Address]]:
         """Whom to ask, in order: the open connection, known brokers, bootstrap servers; each address once, and last
         those of whom nothing came the last time."""
         known = [(item.broker_id, item.address) for item in self.view.brokers.values()]
-        bootstrap = [(NO_BROKER, address) for address in self._bootstrap]
+        bootstrap = [(NO_BROKER, address) for address in self._addresses]
         self._environment.random.shuffle(known)
         self._environment.random.shuffle(bootstrap)
         first = [(self._connection.broker_id, self._connection.address)] if self._connection else []
@@ -356,11 +384,20 @@ class Metadata:
                 f"bootstrap_servers"
             )
         self.view = self.view.merged(answer, has_all_topics=has_all_topics)
+        self.bootstrap.answered()
 
     def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _check_name(name: str) -> None:
+    """InvalidTopic."""
+    try:
+        check_topic_name(name)
+    except InvalidTopicName as refusal:
+        raise InvalidTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, str(refusal)) from None
 
 
 def raise_refusal(request: MetadataRequest, answer: MetadataResponse, who: str) -> None:

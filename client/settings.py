@@ -46,6 +46,9 @@ class ClientSettings:
     client_id: str = field(default="", metadata={"doc": "names this client in the brokers' logs"})
     request_timeout_ms: float = at_least(1, 30_000, "ms", "how long one request may wait for its answer")
     socket_connection_setup_timeout_ms: float = at_least(1, 10_000, "ms", "how long connecting may take")
+    bootstrap_timeout_ms: float = at_least(
+        1, 10_000, "ms", "how long calls wait until any broker of bootstrap_servers answers for the first time"
+    )
     metadata_max_age_ms: float = at_least(1, 300_000, "ms", "the cluster's layout is asked for again after this time")
     retry_backoff_ms: float = at_least(0, 100, "ms", "wait before the first retry; doubles up to the maximum")
     retry_backoff_max_ms: float = at_least(0, 1_000, "ms", "longest wait between retries")

@@ -49,6 +49,11 @@ class Coordinator:
         self._quick_calls.close()
         self._waiting_calls.close()
 
+    @property
+    def is_cluster_out_of_reach(self) -> bool:
+        """No broker has ever answered, and the time for that is over."""
+        return self._metadata.bootstrap.is_over(trio.current_time())
+
     def heard(self, code: int) -> None:
         """What it answered, which may mean that it is another one now, or that the cluster's layout is."""
         if code in MOVED:

@@ -335,7 +335,7 @@ class GroupOffsets:
     async def _wait_or_raise(self, error: ClientError, attempt: int, deadline: float) -> None:
         """Before the next attempt, if that is of use and in time."""
         wait_s = backoff_ms(self._settings, attempt, self._environment) / 1000
-        if not is_retriable(error):
+        if not is_retriable(error) or self._coordinator.is_cluster_out_of_reach:
             raise error
         if trio.current_time() + wait_s >= deadline:
             raise error

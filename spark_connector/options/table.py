@@ -342,6 +342,7 @@ REFUSED_OPTIONS = (
 )
 
 SOURCE_SETTINGS = (
+    "bootstrap.timeout.ms",
     "client.id",
     "client.rack",
     "check.crcs",
@@ -360,6 +361,7 @@ SOURCE_SETTINGS = (
 
 SINK_SETTINGS = (
     "batch.size",
+    "bootstrap.timeout.ms",
     "buffer.memory",
     "client.id",
     "compression.type",

@@ -33,6 +33,8 @@ class FakeCoordinator:
         self.delay_s = delay_s
         self.asked: list[list[str]] = []
 
+    is_cluster_out_of_reach = False
+
     def heard(self, code: int) -> None: ...
 
     async def ask(self, request: OffsetCommitRequest, *_: object, timeout_ms: float) -> Any:
