@@ -464,7 +464,7 @@ class _ControllerCall:
             await self.learn()
 
     def _give_up(self, cause: Exception | None) -> None:
-        text = f"not done within {self._limit_ms:g} ms (default_api_timeout_ms)"
+        text = f"not done within {self._limit_ms:.0f} ms (default_api_timeout_ms)"
         if isinstance(cause, NoBrokerReachable):
             raise NoBrokerReachable(f"{cause}; {text}") from cause
         raise RequestTimedOut(f"{text}; last cause: {cause or self._silence()}") from cause

@@ -74,7 +74,7 @@ LOSSES = {
     "killed": (killed, r"t-0 waits: partition t-0 has no leader \(of its replicas 3 gone: 3\)"),
     "paused": (paused, r"t-0 waits: partition t-0 has no leader \(of its replicas 3 gone: 3\)"),
     "refused": (refused, "t-0 waits: partition t-0 has no leader; broker 3 does not serve its replica: .*"),
-    "all killed": (everybody_is_killed, "t-0 waits: no broker answers .*"),
+    "all killed": (everybody_is_killed, "t-0 waits: no broker answers: .*"),
 }
 
 
