@@ -21,7 +21,7 @@ PATIENCE_MS = 5_000
 """How long somebody who ends the command waits for that."""
 
 
-def group_settings(group: str | None, instance_id: str | None, from_beginning: bool) -> dict[str, Any]:
+def group_settings(group: str | None, instance_id: str | None) -> dict[str, Any]:
     """Of the consumer. UsageError for an instance without a group."""
     if group is None:
         if instance_id is not None:
@@ -31,7 +31,6 @@ def group_settings(group: str | None, instance_id: str | None, from_beginning: b
         "group_id": group,
         "group_instance_id": instance_id or "",
         "enable_auto_commit": False,
-        "auto_offset_reset": "earliest" if from_beginning else "latest",
     }
 
 

@@ -174,13 +174,21 @@ def resolve(wanted: OffsetRange, bounds: PartitionBounds) -> tuple[int, int | No
     """The offsets to read in one partition: first one, and the one to stop before (None: go on for ever).
 
     The start is kept within the log, so that `-o 0` works after retention removed the head; a time later than every
-    record means the end.
+    record means the end. A range that begins behind the end is empty: records below it were not asked for.
     """
-    start = _offset_of(wanted.start, bounds, bounds.at_start_time)
-    start = min(max(start, bounds.beginning), bounds.end)
+    asked = _offset_of(wanted.start, bounds, bounds.at_start_time)
+    start = min(max(asked, bounds.beginning), bounds.end)
     if wanted.stop is None:
         return start, None
+    if asked > bounds.end:
+        return start, start
     return start, max(start, _offset_of(wanted.stop, bounds, bounds.at_stop_time))
+
+
+def beyond_end(wanted: OffsetRange, bounds: PartitionBounds) -> int | None:
+    """The offset from which to read, where the partition ends before it; None where it does not."""
+    start = _offset_of(wanted.start, bounds, bounds.at_start_time)
+    return start if start > bounds.end else None
 
 
 def _offset_of(bound: Bound, bounds: PartitionBounds, at_time: int | None) -> int:

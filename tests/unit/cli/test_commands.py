@@ -243,6 +243,56 @@ def test_formats_and_json(shell: Any) -> None:
     assert shell("consume", "-t", "t", "-o", ":end", "--print-key", "--print-offset").out == "Offset:0\tk\tv\n"
 
 
+@pytest.mark.parametrize("key", ["auto.offset.reset", "auto_offset_reset"])
+def test_the_reset_policy_says_where_to_begin_unless_something_else_does(shell: Any, key: str) -> None:
+    shell.cluster.fill("t", 0, [b"a", b"b"])
+    args = ("consume", "-t", "t", "--timeout-ms", "1000")
+    assert shell(*args, "-X", f"{key}=earliest").out == "a\nb\n"
+    assert shell(*args, "-X", f"{key}=latest").out == shell(*args).out == ""
+    assert shell(*args, "-X", f"{key}=earliest", "-o", "1").out == "b\n"
+    assert shell.cluster.settings["auto_offset_reset"] == "earliest"
+    for policy in ("none", "newest"):
+        ran = shell(*args, "-X", f"{key}={policy}")
+        assert (ran.code, ran.err.count("\n")) == (2, 1)
+        assert f"{key}={policy}" in ran.err.replace("auto.offset.reset", key)
+
+
+@pytest.mark.parametrize(
+    ("args", "policy"),
+    [
+        ((), "latest"),
+        (("-X", "auto.offset.reset=earliest"), "earliest"),
+        (("-X", "auto.offset.reset=none"), "none"),
+        (("--from-beginning", "-X", "auto.offset.reset=latest"), "earliest"),
+    ],
+)
+def test_a_group_is_given_the_reset_policy(shell: Any, args: tuple[str, ...], policy: str) -> None:
+    shell.cluster.fill("t", 0, [b"a"])
+    assert shell("consume", "-t", "t", "--group", "g", "--timeout-ms", "1000", *args).code == 0
+    given = {key: value for key, value in shell.cluster.settings.items() if "reset" in key}
+    assert given == {"auto_offset_reset": policy}
+
+
+def test_an_offset_behind_the_end_is_answered_with_the_end(shell: Any) -> None:
+    shell.cluster.fill("t", 0, [b"a", b"b", b"c"])
+    told = "strandline: t-0 ends at 3, before offset 99999999: "
+    ran = shell("consume", "-t", "t", "-o", "99999999", "-p", "0", "--timeout-ms", "1000")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err == f"{told}what comes after its end is read\nProcessed a total of 0 messages\n"
+    for range_of in ("99999999:end", "99999999:100000000"):
+        ran = shell("consume", "-t", "t", "-o", range_of, "-p", "0")
+        assert (ran.code, ran.err) == (0, f"{told}nothing of it is read\nProcessed a total of 0 messages\n")
+    assert shell("consume", "-t", "t", "-o", "3:end").err == "Processed a total of 0 messages\n"
+
+
+def test_many_partitions_that_end_before_the_offset_are_counted(shell: Any) -> None:
+    for partition in range(9):
+        shell.cluster.fill("t", partition, [b"a"])
+    lines = shell("consume", "-t", "t", "-o", "7:end").err.splitlines()
+    assert len(lines) == 7
+    assert lines[5] == "strandline: 4 more partitions end before that, too"
+
+
 def test_one_partition_only(shell: Any) -> None:
     shell.cluster.fill("t", 0, [b"a"])
     shell.cluster.fill("t", 1, [b"b"])
