@@ -13,7 +13,6 @@ as long as they are free. Nothing is ever killed by name or by a bare pid (proce
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import sys
@@ -23,7 +22,7 @@ from pathlib import Path
 
 from strandline.cli.cluster_overrides import checked, keep_overrides, kept_overrides, property_lines
 from strandline.cli.cluster_probe import ask_brokers, wait_ready
-from strandline.cli.cluster_state import Member, locked, read_state, write_state
+from strandline.cli.cluster_state import Member, brokers_with_data, locked, read_state, write_state
 from strandline.cli.process import Daemon, ProcessId
 from strandline.cli.wording import counted
 from strandline.cli.zookeeper import EmbeddedZooKeeper
@@ -31,8 +30,6 @@ from strandline.protocol.messages import MetadataResponse
 from strandline.runtime.loopback import LOOPBACK, free_port
 from strandline.runtime.network import Address
 
-DEFAULT_DATA_DIR = Path("strandline-data")
-DATA_VARIABLE = "STRANDLINE_DATA"
 DEFAULT_BROKERS = 3
 DEFAULT_BASE_PORT = 9092
 SESSION_TIMEOUT_MS = 6000
@@ -310,11 +307,10 @@ class EmbeddedCluster:
         self._record()
 
 
-def running_bootstrap(data_dir: Path | None = None) -> str | None:
-    """`host:port,…` of the living brokers of the cluster recorded there (default: $STRANDLINE_DATA, else
-    `strandline-data` below the current folder); None when there is none."""
+def running_bootstrap(data_dir: Path) -> str | None:
+    """`host:port,…` of the living brokers of the cluster recorded there; None when there is none. StateUnreadable."""
     try:
-        cluster = EmbeddedCluster.recorded(data_dir or Path(os.environ.get(DATA_VARIABLE) or DEFAULT_DATA_DIR))
+        cluster = EmbeddedCluster.recorded(data_dir)
     except ClusterNotUp:
         return None
     alive = [str(cluster.address(broker_id)) for broker_id in cluster.broker_ids if cluster.brokers[broker_id].is_alive]
@@ -344,7 +340,7 @@ def up(
                 "strandline down stops it"
             )
     else:
-        earlier = len(list(data_dir.glob("broker-*/server.properties")))
+        earlier = brokers_with_data(data_dir)
         if brokers is not None and brokers < earlier:
             raise DataOfMoreBrokers(
                 f"{data_dir.resolve()} has the data of {counted(earlier, 'broker')}; give --brokers {earlier} "

@@ -7,6 +7,8 @@ something that should run does not), 2 wrong command line.
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from strandline.cli.cluster_state import DATA_VARIABLE, DEFAULT_DATA_DIR
 from strandline.cli.options import key_value, output_option
 from strandline.cli.wording import counted
 
@@ -33,8 +36,8 @@ data_option = click.option(
     "--data",
     "data_dir",
     type=click.Path(file_okay=False, path_type=Path),
-    envvar="STRANDLINE_DATA",
-    default="strandline-data",
+    envvar=DATA_VARIABLE,
+    default=DEFAULT_DATA_DIR,
     show_default=True,
     show_envvar=True,
     help="Folder of the cluster: its state, configuration, logs and data.",
@@ -92,7 +95,13 @@ def up(brokers: int | None, port: int, override_texts: tuple[str, ...], data_dir
     if cluster.properties:
         click.echo("overrides: " + ", ".join(f"{key}={value}" for key, value in cluster.properties.items()))
     click.echo(f"\nbootstrap servers: {report['bootstrap_servers']}")
-    click.echo("next: echo hello | strandline produce -t greetings   ·   strandline down")
+    named = f" --data {shlex.quote(str(data_dir))}" if _must_be_named(data_dir) else ""
+    click.echo(f"next: echo hello | strandline produce -t greetings{named}   ·   strandline down{named}")
+
+
+def _must_be_named(data_dir: Path) -> bool:
+    """Whether other commands find the cluster only with --data."""
+    return data_dir != Path(os.environ.get(DATA_VARIABLE) or DEFAULT_DATA_DIR)
 
 
 @click.command(epilog="Example: strandline status --output json | jq .controller_id")

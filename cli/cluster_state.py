@@ -19,6 +19,8 @@ from pathlib import Path
 
 from strandline.cli.process import ProcessId
 
+DEFAULT_DATA_DIR = Path("strandline-data")
+DATA_VARIABLE = "STRANDLINE_DATA"
 STATE_FILE = "cluster.json"
 LOCK_FILE = "cluster.lock"
 _VERSION = 1
@@ -60,6 +62,11 @@ def check_folder(data_dir: Path) -> None:
         )
     if any(ord(letter) < 0x20 or ord(letter) == 0x7F for letter in path):
         raise FolderRefused(f"--data {path!a} has a control character in its path; name a folder without one")
+
+
+def brokers_with_data(data_dir: Path) -> int:
+    """How many brokers a cluster had that was started there, up or not; 0: there never was one."""
+    return len(list(data_dir.glob("broker-*/server.properties")))
 
 
 def read_state(data_dir: Path) -> dict[str, Member] | None:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import click
 
 from strandline.cli.options import bootstrap_option, output_option, show_json
-from strandline.cli.session import Session, bootstrap_of, session_of
+from strandline.cli.session import ClusterIsDown, Session, bootstrap_of, cluster_folder, session_of
 
 CLUSTER_TIMEOUT_MS = 5_000
 RELEASED_MS = 1_767_225_600_000
@@ -40,6 +40,8 @@ class Target(NamedTuple):
     bootstrap: str
     zookeeper: str | None
     """As `zookeeper.connect`; None where nobody said and no embedded cluster is up."""
+    is_down: str = ""
+    """Why there is nobody to ask for: the cluster that was named is down."""
 
 
 class Unfit(Exception):
@@ -120,6 +122,8 @@ def worker_python(session: Session, target: Target) -> str:
 
 def cluster(session: Session, target: Target) -> str:
     """The cluster answers, and its brokers are reached at the addresses that they advertise."""
+    if target.is_down:
+        raise Unfit(target.is_down)
     with session.admin(target.bootstrap, default_api_timeout_ms=CLUSTER_TIMEOUT_MS) as admin:
         view = admin.describe_cluster()
         admin.list_topics()
@@ -205,7 +209,12 @@ def examine(session: Session, target: Target) -> list[Finding]:
 def doctor(ctx: click.Context, bootstrap: str | None, zookeeper_connect: str | None, output: str) -> int:
     """Check what this machine needs: its Python, codecs, Java, Spark, its clock, and whether the cluster is reached."""
     session = session_of(ctx)
-    target = Target(bootstrap_of(session, bootstrap), zookeeper_connect or session.running_zookeeper())
+    servers, is_down = "", ""
+    try:
+        servers = bootstrap_of(session, bootstrap)
+    except ClusterIsDown as error:
+        is_down = error.message
+    target = Target(servers, zookeeper_connect or session.running_zookeeper(cluster_folder(session)[0]), is_down)
     findings = examine(session, target)
     if output == "json":
         show_json("doctor", checks=[{"check": each.check, "ok": each.ok, "text": each.text} for each in findings])

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from strandline.cli.cluster import DATA_VARIABLE
 from strandline.cli.cluster_commands import data_option
+from strandline.cli.cluster_state import DATA_VARIABLE
 from strandline.cli.options import output_option, page_option, show_json
 from strandline.cli.session import session_of
 from strandline.cli.spark_session import pipeline, warn

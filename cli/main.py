@@ -20,7 +20,7 @@ from typing import NamedTuple, NoReturn, TextIO
 
 import click
 
-from strandline.cli.session import EXIT_DIFFERENT, EXIT_INTERRUPTED
+from strandline.cli.session import EXIT_DIFFERENT, EXIT_INTERRUPTED, CommandLine, Session
 from strandline.cli.wording import printable
 from strandline.runtime.processes.interrupts import repeat_lost_interrupt
 
@@ -143,20 +143,22 @@ def main(args: Sequence[str] | None = None, *, answer_interrupts: bool = False) 
     sys.exit(code)
 
 
-def run(args: Sequence[str], *, obj: object = None) -> int:
+def run(args: Sequence[str], *, session: Session | None = None) -> int:
     """Run one command line and return its exit code; never raises.
 
-    `obj` replaces the session through which commands reach a cluster (tests pass a fake one).
+    `session`: through which commands reach a cluster (tests pass a fake one).
     """
+    session = session or Session()
+    session.line = CommandLine()
     try:
-        result = cli.main(list(args), prog_name="strandline", standalone_mode=False, obj=obj)
+        result = cli.main(list(args), prog_name="strandline", standalone_mode=False, obj=session)
     except BaseException as error:
-        return report(error)
+        return report(error, session.line)
     return result if isinstance(result, int) else EXIT_OK
 
 
-def report(error: BaseException) -> int:
-    """Tell the user about `error` in one line on stderr; returns the exit code."""
+def report(error: BaseException, line: CommandLine | None = None) -> int:
+    """Tell the user about `error` in one line on stderr; returns the exit code. `line`: what was asked for."""
     if os.environ.get("STRANDLINE_DEBUG"):
         traceback.print_exception(error, file=sys.stderr)
     error = unwrapped(error)
@@ -174,7 +176,10 @@ def report(error: BaseException) -> int:
         command = error.ctx.command_path if error.ctx else "strandline"
         complain(f"{error.format_message()} (see '{command} --help')")
         return EXIT_USAGE
-    complain(describe(error))
+    text = describe(error)
+    if line is not None and line.unless_reached and type(error).__name__ == "NoBrokerReachable":
+        text = f"{text}; {line.unless_reached}"
+    complain(text)
     return EXIT_FAILED
 
 

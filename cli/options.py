@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from strandline.cli.cluster_state import DATA_VARIABLE
 from strandline.cli.session import BOOTSTRAP_VARIABLE, bootstrap_of, session_of
 
 if TYPE_CHECKING:
@@ -22,15 +23,29 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def bootstrap_option(function: F) -> F:
-    """`-b/--bootstrap host:port,…`"""
+    """`-b/--bootstrap host:port,…` and `--data FOLDER`: which cluster. `bootstrap_of` decides; it finds the folder in
+    the session, so commands are handed the address only."""
+    function = click.option(
+        "--data",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="FOLDER",
+        expose_value=False,
+        callback=_keep_folder,
+        help=f"The cluster that `strandline up --data FOLDER` started; ${DATA_VARIABLE}.",
+    )(function)
     return click.option(
         "-b",
         "--bootstrap",
         "--bootstrap-server",
         "bootstrap",
         metavar="HOST:PORT,…",
-        help=f"Brokers to ask first; ${BOOTSTRAP_VARIABLE}, else the embedded cluster, else localhost:9092.",
+        help=f"Brokers to ask first; ${BOOTSTRAP_VARIABLE}, else the cluster of --data, or of ./strandline-data if it "
+        "is up, else localhost:9092.",
     )(function)
+
+
+def _keep_folder(ctx: click.Context, parameter: click.Parameter, folder: Path | None) -> None:
+    session_of(ctx).line.data_dir = folder
 
 
 def legal_topic(name: str) -> str:

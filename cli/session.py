@@ -6,12 +6,16 @@ The clients are imported when the first one is made, so that `--help` and usage 
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from strandline.cli.cluster_state import DATA_VARIABLE, DEFAULT_DATA_DIR, brokers_with_data, read_state
 
 if TYPE_CHECKING:
     from strandline import Admin, Consumer, Producer
@@ -27,8 +31,21 @@ DEFAULT_BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_VARIABLE = "STRANDLINE_BOOTSTRAP"
 
 
+@dataclass
+class CommandLine:
+    """What is known of the command line that runs, beside what its command is handed."""
+
+    data_dir: Path | None = None
+    """--data: the folder of the cluster that is meant."""
+    unless_reached: str = ""
+    """What to say, too, should no broker answer: nobody has named the address."""
+
+
 class Session:
     """Makes the synchronous clients and knows the time."""
+
+    def __init__(self) -> None:
+        self.line = CommandLine()
 
     def producer(self, bootstrap_servers: str, **settings: Any) -> Producer:
         from strandline import Producer
@@ -45,20 +62,21 @@ class Session:
 
         return _made(Admin, bootstrap_servers, settings)
 
-    def running_bootstrap(self) -> str | None:
-        """Address of the embedded cluster of $STRANDLINE_DATA or the default folder, None unless it is up."""
-        from strandline.cli.cluster import DEFAULT_DATA_DIR, running_bootstrap
+    def running_bootstrap(self, data_dir: Path) -> str | None:
+        """Address of the embedded cluster in that folder, None unless it is up. StateUnreadable."""
+        from strandline.cli.cluster import running_bootstrap
 
-        return running_bootstrap(Path(os.environ.get("STRANDLINE_DATA") or DEFAULT_DATA_DIR))
+        return running_bootstrap(data_dir)
 
-    def running_zookeeper(self) -> str | None:
+    def running_zookeeper(self, data_dir: Path) -> str | None:
         """As `running_bootstrap`, its ZooKeeper."""
-        from strandline.cli.cluster import DEFAULT_DATA_DIR
-        from strandline.cli.cluster_state import read_state
-
-        members = read_state(Path(os.environ.get("STRANDLINE_DATA") or DEFAULT_DATA_DIR)) or {}
+        members = read_state(data_dir) or {}
         zookeeper = members.get("zookeeper")
         return f"127.0.0.1:{zookeeper.port}" if zookeeper is not None and zookeeper.process.is_alive else None
+
+    def has_cluster(self, data_dir: Path) -> bool:
+        """Whether one was ever started in that folder; it may be down."""
+        return brokers_with_data(data_dir) > 0
 
     def registered_brokers(self, zookeeper_connect: str, timeout_ms: int) -> dict[int, int]:
         """Broker id → when it registered, by its clock. CoordinationError where ZooKeeper does not answer."""
@@ -88,22 +106,62 @@ def _made(kind: Callable[..., T], bootstrap_servers: str, settings: dict[str, An
 
 
 def session_of(ctx: click.Context) -> Session:
-    """The session of this command line; a real one unless a test gave its own."""
-    root = ctx.find_root()
-    if root.obj is None:
-        root.obj = Session()
-    session: Session = root.obj
+    """The session of this command line."""
+    session = ctx.find_object(Session)
+    assert session is not None, "run gives it"
     return session
 
 
 def bootstrap_of(session: Session, given: str | None) -> str:
-    """Which cluster: the option, else STRANDLINE_BOOTSTRAP, else the embedded cluster if it is up, else localhost:9092.
+    """Which cluster. What is named counts, and no other cluster is asked in its place:
 
-    Raises UsageError for an address that cannot be one.
+    1. the option, --bootstrap or --data; UsageError for both, or for an address that cannot be one
+    2. $STRANDLINE_BOOTSTRAP
+    3. $STRANDLINE_DATA
+    4. nothing is named: the cluster of the default folder if it is up, else localhost:9092
+
+    ClusterIsDown: a folder is named, and its cluster does not run.
     """
-    address = given or os.environ.get(BOOTSTRAP_VARIABLE)
-    if not address:
-        return session.running_bootstrap() or DEFAULT_BOOTSTRAP
+    line = session.line
+    if given and line.data_dir is not None:
+        raise click.UsageError("--bootstrap and --data each name a cluster; give one of them")
+    address = given or (os.environ.get(BOOTSTRAP_VARIABLE) if line.data_dir is None else None)
+    if address:
+        return _checked(address)
+    folder, named_by = cluster_folder(session)
+    running = session.running_bootstrap(folder)
+    if running is not None:
+        return running
+    if named_by:
+        raise ClusterIsDown(_down_text(session, folder, named_by))
+    start = (
+        f"the one in {folder} is down: strandline up starts it"
+        if session.has_cluster(folder)
+        else "strandline up starts one here"
+    )
+    line.unless_reached = f"no cluster was named (--bootstrap, --data), and {start}"
+    return DEFAULT_BOOTSTRAP
+
+
+class ClusterIsDown(click.ClickException):
+    """A folder was named whose cluster does not run; the text names it and the remedy."""
+
+
+def cluster_folder(session: Session) -> tuple[Path, str]:
+    """The folder of the embedded cluster that is meant, and what names it; nothing does where it is the default."""
+    if session.line.data_dir is not None:
+        return session.line.data_dir, "--data"
+    if folder := os.environ.get(DATA_VARIABLE):
+        return Path(folder), f"${DATA_VARIABLE}"
+    return DEFAULT_DATA_DIR, ""
+
+
+def _down_text(session: Session, folder: Path, named_by: str) -> str:
+    why = "the cluster there is down" if session.has_cluster(folder) else "there is no cluster"
+    return f"{named_by} is {folder}, and {why}: strandline up --data {shlex.quote(str(folder))} starts it"
+
+
+def _checked(address: str) -> str:
     for part in address.split(","):
         host, colon, port = part.strip().rpartition(":")
         if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:

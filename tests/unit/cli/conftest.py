@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from strandline.cli.main import run
+from strandline.cli.session import Session
 from strandline.client.admin import RecoveredPartition
 from strandline.client.assignment import FetchedBatches
 from strandline.client.errors import (
@@ -76,6 +78,8 @@ class FakeCluster:
     fail_after: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     bootstrap: str = ""
+    folders: dict[str, str | None] = field(default_factory=lambda: {"strandline-data": "127.0.0.1:19092"})
+    """Data folder → the address of the cluster there; None: it is down."""
     late: bool = False
     """Futures are settled after the sending."""
     late_futures: list[Any] = field(default_factory=list)
@@ -375,10 +379,11 @@ class FakeAdmin(FakeClient, FakeMovingAdmin):
         return {name: self.cluster.topics[name] for name in names or self.cluster.topics}
 
 
-class FakeSession:
+class FakeSession(Session):
     """A session of a fake cluster: time stands still but for what is slept, and a step whenever it is asked for."""
 
     def __init__(self, cluster: FakeCluster) -> None:
+        super().__init__()
         self.cluster = cluster
         self.clock = 0.0
         self.step_s = 0.1
@@ -397,11 +402,14 @@ class FakeSession:
     def admin(self, bootstrap_servers: str, **settings: Any) -> Any:
         return self._made(FakeAdmin, bootstrap_servers, settings)
 
-    def running_bootstrap(self) -> str | None:
-        return "127.0.0.1:19092"
+    def running_bootstrap(self, data_dir: Path) -> str | None:
+        return self.cluster.folders.get(str(data_dir))
 
-    def running_zookeeper(self) -> str | None:
+    def running_zookeeper(self, data_dir: Path) -> str | None:
         return None
+
+    def has_cluster(self, data_dir: Path) -> bool:
+        return str(data_dir) in self.cluster.folders
 
     def now_ms(self) -> int:
         return 1_700_000_060_000
@@ -431,7 +439,7 @@ class Shell:
 
     def __call__(self, *args: str) -> Ran:
         self._capture.readouterr()
-        code = run(list(args), obj=self.session)
+        code = run(list(args), session=self.session)
         out, err = self._capture.readouterr()
         return Ran(code, out.decode("utf-8", "surrogateescape"), err.decode())
 
@@ -444,5 +452,6 @@ def cluster() -> FakeCluster:
 @pytest.fixture
 def shell(cluster: FakeCluster, capfdbinary: Any, monkeypatch: pytest.MonkeyPatch) -> Shell:
     monkeypatch.delenv("STRANDLINE_BOOTSTRAP", raising=False)
+    monkeypatch.delenv("STRANDLINE_DATA", raising=False)
     monkeypatch.delenv("STRANDLINE_DEBUG", raising=False)
     return Shell(cluster, capfdbinary, monkeypatch)
