@@ -11,7 +11,6 @@ everything that is committed. Deletion asks first, or takes --yes.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from strandline.cli.options import (
     show_json,
     topic_and_partition,
 )
+from strandline.cli.prompts import ask_first
 
 if TYPE_CHECKING:
     from strandline.protocol.types import TopicPartition
@@ -111,13 +111,11 @@ def _from_file(path: Path) -> dict[TopicPartition, int]:
 
 
 def _confirm(asked: dict[TopicPartition, int], yes: bool) -> None:
-    if yes or not asked:
+    if not asked:
         return
     named = [f"{tp} before {'the end' if offset == ALL else offset}" for tp, offset in asked.items()]
     shown = ", ".join(named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"this deletes the records of {shown} for good; add --yes")
-    click.confirm(f"Delete the records of {shown}?", abort=True, err=True)
+    ask_first(f"Delete the records of {shown}?", f"this deletes the records of {shown} for good", yes=yes)
 
 
 def _report(results: dict[TopicPartition, Any], *, as_json: bool) -> int:

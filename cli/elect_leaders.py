@@ -10,7 +10,6 @@ Kafka's options are understood, too: --election-type, --all-topic-partitions, --
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from strandline.cli.options import (
     show_json,
     topic_and_partition,
 )
+from strandline.cli.prompts import ask_first
 from strandline.cli.tables import show_table
 from strandline.cli.wording import counted
 
@@ -129,15 +129,15 @@ def _confirm(chosen: list[TopicPartition] | None, topics: Mapping[str, TopicView
         for tp, each in ((TopicPartition(topic.name, number), each) for number, each in topic.partitions.items())
         if each.leader < 0 and (chosen is None or tp in chosen)
     ]
-    if yes or not leaderless:
+    if not leaderless:
         return
-    shown = sorted(leaderless)
-    if not sys.stdin.isatty():
-        raise click.UsageError(
-            f"this loses what only replicas have that do not live, of {named(shown)}; add --yes "
-            "(strandline recover shows what each replica has)"
-        )
-    click.confirm(f"Lose what only replicas have that do not live, of {named(shown)}?", abort=True, err=True)
+    lost = f"what only replicas have that do not live, of {named(sorted(leaderless))}"
+    ask_first(
+        f"Lose {lost}?",
+        f"this loses {lost} (strandline recover shows what each replica has)",
+        yes=yes,
+        declined="nothing was changed",
+    )
 
 
 def _row(tp: TopicPartition, result: int | Exception, topics: Mapping[str, TopicView]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from strandline.cli.options import (
     show_json,
     topic_and_partitions,
 )
+from strandline.cli.prompts import ask_first
 from strandline.cli.tables import show_table
 from strandline.cli.wording import counted, printable
 
@@ -403,11 +404,7 @@ def _committed(admin: Admin, name: str, named: Iterable[tuple[str, list[int] | N
 
 
 def _confirm(what: str, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"this deletes {what} for good; add --yes")
-    click.confirm(f"Delete {what}?", abort=True, err=True)
+    ask_first(f"Delete {what}?", f"this deletes {what} for good", yes=yes)
 
 
 def _outcome(fields: dict[str, Any], error: Exception | None) -> dict[str, Any]:

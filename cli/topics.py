@@ -23,6 +23,7 @@ from strandline.cli.options import (
     settings_option,
     show_json,
 )
+from strandline.cli.prompts import ask_first
 from strandline.cli.wording import counted
 
 if TYPE_CHECKING:
@@ -246,10 +247,10 @@ def alter(admin: Admin, wanted: Wanted) -> int:
 def delete(admin: Admin, wanted: Wanted) -> int:
     from strandline.protocol.errors import ErrorCode
 
-    if not wanted.yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError(f"--delete removes the records of {', '.join(wanted.names)} for good; add --yes")
-        click.confirm(f"Delete {', '.join(wanted.names)} and all its records?", abort=True, err=True)
+    names = ", ".join(wanted.names)
+    ask_first(
+        f"Delete {names} and all records there?", f"--delete removes the records of {names} for good", yes=wanted.yes
+    )
     fine = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if wanted.if_exists else None
     return report(
         wanted, change_each(wanted.names, admin.delete_topic, "Deleted topic {}.", fine, "Topic {} does not exist.")
