@@ -54,6 +54,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "produce": CommandEntry("strandline.cli.produce", "produce", "Write lines to a topic."),
     "consume": CommandEntry("strandline.cli.consume", "consume", "Read records from a topic."),
     "topics": CommandEntry("strandline.cli.topics", "topics", "Create, enlarge, list, describe and delete topics."),
+    "offsets": CommandEntry("strandline.cli.offsets", "offsets", "Show where partitions begin and end."),
     "configs": CommandEntry("strandline.cli.configs", "configs", "Show and change what is configured."),
     "groups": CommandEntry("strandline.cli.groups", "groups", "List, describe, reset and delete groups."),
     "reassign": CommandEntry("strandline.cli.reassign", "reassign", "Move partitions to other brokers."),

@@ -217,7 +217,9 @@ class FakeConsumer(FakeClient):
             raise unknown(topic)
         return found
 
-    def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    def beginning_offsets(
+        self, partitions: list[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
         return {each: self.cluster.records[each][0].offset if self.cluster.records[each] else 0 for each in partitions}
 
     def end_offsets(
@@ -228,7 +230,9 @@ class FakeConsumer(FakeClient):
                 raise self.cluster.unanswered[each]
         return {each: self.cluster.end(each) for each in partitions}
 
-    def offsets_for_times(self, asked: dict[TopicPartition, int]) -> dict[TopicPartition, TimedOffset | None]:
+    def offsets_for_times(
+        self, asked: dict[TopicPartition, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, TimedOffset | None]:
         found = {}
         for partition, moment in asked.items():
             late = [each for each in self.cluster.records[partition] if each.timestamp_ms >= moment]
