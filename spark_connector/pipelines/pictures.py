@@ -1,4 +1,4 @@
-"""One self-contained HTML page: headline numbers, stacked bars, timelines, tables. Strings in, a string out. Pure.
+"""One self-contained HTML page: headline numbers, bars, curves, timelines, tables. Strings in, a string out. Pure.
 
     page("Archive of clicks", [section("Per day", bars(days, {"0": [12, 5]}, unit="records"))])
 
@@ -138,6 +138,41 @@ def bars(
                 f'<text x="{x + step / 2:.1f}" y="{BAR_HEIGHT + 16}" text-anchor="middle">{escape(label)}</text>'
             )
     return _key(stacked, of_series) + _svg(BAR_HEIGHT + 24, unit, marks)
+
+
+def curves(
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    unit: str,
+    shown: Callable[[float], str] = lambda value: f"{value:,.0f}",
+    ticks: Mapping[float, str],
+) -> str:
+    """A line through (x, y) points for each name, x growing. ticks: x → what stands below the axis there; they decide
+    where the axis begins and ends."""
+    if not any(lines.values()):
+        return "<p>nothing to show</p>"
+    first, last = min(ticks), max(ticks)
+    highest = max(y for points in lines.values() for _, y in points) or 1
+    scale_x = (WIDTH - LEFT - RIGHT) / ((last - first) or 1)
+    scale_y = (BAR_HEIGHT - 15) / highest
+    marks = []
+    for value in (0, highest / 2, highest):
+        at = BAR_HEIGHT - value * scale_y
+        marks.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        marks.append(f'<text x="{LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">{escape(shown(value))}</text>')
+    for tick, label in ticks.items():
+        x = LEFT + (tick - first) * scale_x
+        anchor = "end" if tick == last else "middle"
+        marks.append(f'<text x="{x:.1f}" y="{BAR_HEIGHT + 16}" text-anchor="{anchor}">{escape(label)}</text>')
+    colours = _colours(lines)
+    for colour, (name, points) in zip(colours, lines.items(), strict=True):
+        drawn = " ".join(f"{LEFT + (x - first) * scale_x:.1f},{BAR_HEIGHT - y * scale_y:.1f}" for x, y in points)
+        title = escape(f"{name}: at most {shown(max((y for _, y in points), default=0))} {unit}".rstrip())
+        marks.append(
+            f'<polyline points="{drawn}" fill="none" stroke="{colour}" stroke-width="2">'
+            f"<title>{title}</title></polyline>"
+        )
+    return _key(lines, colours) + _svg(BAR_HEIGHT + 24, unit, marks)
 
 
 def grid(

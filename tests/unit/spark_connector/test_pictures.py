@@ -15,6 +15,7 @@ from strandline.spark_connector.pipelines.pictures import (
     Span,
     bars,
     broker_colour,
+    curves,
     duration_text,
     figures,
     grid,
@@ -154,3 +155,12 @@ def test_sizes_are_short() -> None:
         "3.0 GiB",
         "5.0 TiB",
     ]
+
+
+def test_curves_go_through_their_points_on_one_scale() -> None:
+    drawn = curves({"a": [(0, 0), (10, 5)], "b": [(10, 10)]}, unit="ms", ticks={0: "0 s", 10: NASTY})
+    ElementTree.fromstring(f"<div>{drawn}</div>")
+    first, second = re.findall(r'points="([^"]*)"', drawn)
+    assert first.split()[0] == f"{LEFT:.1f},220.0" and first.split()[1].split(",")[0] == second.split(",")[0]
+    assert titles(drawn) == ["a: at most 5 ms", "b: at most 10 ms"]
+    assert curves({"a": []}, unit="ms", ticks={0: ""}) == "<p>nothing to show</p>"
