@@ -175,14 +175,18 @@ LOOK_TIMEOUT_MS = 10_000
 
 def ask_cluster(ctx: click.Context, servers: str, settings: Iterable[str]) -> None:
     """Before a long start: whether anybody answers there. NoBrokerReachable, RequestTimedOut after some seconds.
-    settings: `-X` of any client; what not every client has is passed over."""
+    settings: `-X` of any client."""
+    with session_of(ctx).admin(servers, **settings_of_any_client(settings)) as admin:
+        admin.describe_cluster()
+
+
+def settings_of_any_client(settings: Iterable[str]) -> dict[str, object]:
+    """Those of `-X` that every client has; the others are passed over. A person's patience is the default."""
     from strandline.client.settings import ClientSettings
 
     common = {each.name for each in dataclasses.fields(ClientSettings)}
     given = {key.replace(".", "_").replace("-", "_"): value for key, value in client_settings(settings).items()}
-    limits = {"default_api_timeout_ms": LOOK_TIMEOUT_MS, **{key: given[key] for key in given if key in common}}
-    with session_of(ctx).admin(servers, **limits) as admin:
-        admin.describe_cluster()
+    return {"default_api_timeout_ms": LOOK_TIMEOUT_MS, **{key: given[key] for key in given if key in common}}
 
 
 def partitions_of(
