@@ -74,6 +74,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "restore": CommandEntry("strandline.cli.archive", "restore", "Write an archive back into a topic."),
     "audit": CommandEntry("strandline.cli.audit", "audit", "Compare all replicas of all partitions, by checksum."),
     "history": CommandEntry("strandline.cli.history", "history", "Show who led what when, and every outage."),
+    "bench": CommandEntry("strandline.cli.bench", "bench", "Measure throughput and latency of a cluster."),
     "dump-log": CommandEntry("strandline.cli.dump_log", "dump_log", "Show what segment and index files hold."),
     "log-check": CommandEntry("strandline.cli.log_check", "log_check", "Verify a stopped broker's data folders."),
     "doctor": CommandEntry("strandline.cli.doctor", "doctor", "Check what this machine needs to run it all."),

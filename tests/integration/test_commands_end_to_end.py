@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import IO, Any
 
 import pytest
@@ -231,3 +232,19 @@ def test_a_reader_that_leaves_ends_the_command_quietly(shell: Shell) -> None:
     assert process.wait(TIMEOUT_S) == 1
     assert err.startswith(b"Processed a total of ")
     assert err.count(b"\n") == 1
+
+
+def test_benchmarks_measure_a_real_cluster_and_leave_nothing_behind(shell: Shell, tmp_path: Path) -> None:
+    before = shell("topics", "--list").stdout
+    page = tmp_path / "bench.html"
+    ran = shell("bench", "produce", "--records", "20000", "--partitions", "2", "--processes", "2", "--page", str(page))
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1].startswith(b"20000 records sent, ") and b"<svg" in page.read_bytes()
+    ran = shell("bench", "consume", "--records", "5000", "--output", "json", "-X", "fetch.max.bytes=100000")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["records"] >= 5_000
+    ran = shell("bench", "e2e", "--rate", "100", "--records", "50", "--output", "json", "-X", "linger.ms=1")
+    told = json.loads(ran.stdout)
+    assert (ran.returncode, told["records"], told["failed"]) == (0, 50, 0), ran.stderr
+    assert told["latency_ms"]["p50"] > 0
+    assert shell("topics", "--list").stdout == before

@@ -29,6 +29,7 @@ from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult, DescribeConfigsSynonym
 from strandline.protocol.records import assign_offset, build_batch
 from strandline.protocol.types import TopicPartition
+from unit.cli.fake_bulk import FakeBulkProducer
 from unit.cli.fake_moves import FakeMovingAdmin, MovingReplicas
 
 TOPIC_ID = bytes(range(16))
@@ -80,6 +81,8 @@ class FakeCluster:
     bootstrap: str = ""
     folders: dict[str, str | None] = field(default_factory=lambda: {"strandline-data": "127.0.0.1:19092"})
     """Data folder → the address of the cluster there; None: it is down."""
+    is_readable: bool = False
+    """What is sent one by one can be read."""
     late: bool = False
     """Futures are settled after the sending."""
     late_futures: list[Any] = field(default_factory=list)
@@ -152,7 +155,7 @@ class LateFuture(Future[Acked]):
         return super().result(timeout and 0)
 
 
-class FakeProducer(FakeClient):
+class FakeProducer(FakeClient, FakeBulkProducer):
     def send(self, topic: str, value: bytes | None, key: Any = None, partition: Any = None, headers: Any = ()) -> Any:
         if self.cluster.late:
             return self.send_late(topic, value)
@@ -162,6 +165,8 @@ class FakeProducer(FakeClient):
             future.set_exception(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             return future
         self.cluster.produced.append((topic, key, value, partition, tuple(headers)))
+        if self.cluster.is_readable:
+            self.cluster.fill(topic, partition or 0, [value], key=key)
         future.set_result(Acked(topic, partition or 0, count, 1_700_000_000_000))
         return future
 
@@ -257,17 +262,26 @@ class FakeConsumer(FakeClient):
             {partition: GroupOffset(offset) for partition, offset in offsets.items()}
         )
 
+    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[FakeRecord]]:
+        return {partition: records for partition, (_, records) in self._taken().items() if records}
+
     def fetch_batches(self, timeout_ms: int) -> list[FetchedBatches]:
+        return [
+            fetched_batches(partition, position, self.positions[partition], records)
+            for partition, (position, records) in self._taken().items()
+            if records
+        ]
+
+    def _taken(self) -> dict[TopicPartition, tuple[int, list[FakeRecord]]]:
+        """Partition → where it stood, and the records from there on."""
         self.cluster.polls += 1
         if self.cluster.polls == self.cluster.interrupt_at_poll:
             raise KeyboardInterrupt
-        fetched = []
+        taken = {}
         for partition, position in self.positions.items():
-            new = [each for each in self.cluster.records[partition] if each.offset >= position]
-            end = self.positions[partition] = max(position, self.cluster.end(partition))
-            if new:
-                fetched.append(fetched_batches(partition, position, end, new))
-        return fetched
+            taken[partition] = position, [each for each in self.cluster.records[partition] if each.offset >= position]
+            self.positions[partition] = max(position, self.cluster.end(partition))
+        return taken
 
 
 class FakeAdmin(FakeClient, FakeMovingAdmin):

@@ -1,0 +1,213 @@
+"""`strandline bench consume`: how fast records are read from the beginning of a topic.
+
+The latencies are those of calls: from asking for what is there until it is there, decoded as far as was asked for. A
+topic of its own is filled first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from strandline.cli.bench_load import Schedule, load
+from strandline.cli.bench_measure import Result
+from strandline.cli.bench_produce import Sending
+from strandline.cli.bench_run import Report, RunOptions, Told, finish, run_options, told_settings, topic_of
+from strandline.cli.bench_text import (
+    CONSUMER_HEADER,
+    CONSUMER_INTERVAL_HEADER,
+    consumer_interval,
+    consumer_total,
+    failure_line,
+)
+from strandline.cli.options import client_settings
+from strandline.cli.session import Session, bootstrap_of, session_of
+from strandline.protocol.types import TopicPartition
+
+if TYPE_CHECKING:
+    from strandline import Consumer
+    from strandline.client.assignment import FetchedBatches
+
+FILLED_RECORDS = 1_000_000
+"""Of a topic of its own, unless told otherwise."""
+FILLED_AT_ONCE = 1_000
+POLL_MS = 500
+POLL_RECORDS = 5_000
+QUIET_S = 10.0
+"""Nothing came for so long: then it is over, as in Kafka's tool."""
+
+Counted = tuple[int, int]
+"""Records, and bytes of their keys and values."""
+
+
+@click.command(
+    epilog="Examples: strandline bench consume --records 1000000; strandline bench consume -t clicks --seconds 30; "
+    "strandline bench consume -t clicks --decode records --output json"
+)
+@run_options
+@click.option(
+    "--decode",
+    type=click.Choice(["columns", "records", "none"]),
+    default="columns",
+    show_default=True,
+    help="columns: numpy arrays of each batch; records: an object each, as poll() gives them; none: batches as bytes.",
+)
+@click.option("--show-detailed-stats", is_flag=True, help="A line for each interval instead of one at the end.")
+@click.option("--hide-header", is_flag=True, help="Without the names of the columns.")
+@click.pass_context
+def consume(ctx: click.Context, /, **given: Any) -> None:
+    """Measure how fast a topic is read, from its beginning to what is its end now.
+
+    The lines are those of kafka-consumer-perf-test. Without --topic it reads what it has written before, a million
+    records unless --records says otherwise."""
+    options = RunOptions.taken(given)
+    session = session_of(ctx)
+    if options.topic is None and options.records is None:
+        options = options._replace(records=FILLED_RECORDS)
+    with topic_of(ctx, options) as topic:
+        if options.topic is None:
+            _fill(session, options, topic)
+        reading = Reading(session, options, given, session.now_ms())
+        if options.output == "text" and not given["hide_header"]:
+            click.echo(CONSUMER_INTERVAL_HEADER if given["show_detailed_stats"] else CONSUMER_HEADER)
+        limits = {"max_poll_records": POLL_RECORDS, **client_settings(options.settings)}
+        with session.consumer(bootstrap_of(session, options.bootstrap), **limits) as consumer:
+            result, interrupted = reading.run(consumer, topic)
+    line = "" if given["show_detailed_stats"] else consumer_total(result.total, reading.began_ms, reading.preparing_s)
+    settings = told_settings(options, topic, decode=given["decode"])
+    told = Told("bench consume", "calls", line, settings)
+    finish(ctx, options, result, told, is_interrupted=interrupted)
+
+
+def _fill(session: Session, options: RunOptions, topic: str) -> None:
+    """Write what is to be read. ClickException where a record could not be written."""
+    quiet = options._replace(seconds=None, output="json")
+    report = Report(session, quiet, lambda interval, measurement: None)
+    producer = session.producer(bootstrap_of(session, options.bootstrap))
+    schedule = Schedule(options.records, None, None, FILLED_AT_ONCE)
+    with report.shown():
+        interrupted = Sending(producer, topic, load(options.size, 0), schedule, session, report).run()
+    if interrupted:
+        raise KeyboardInterrupt
+    result = report.measurement.end(report.now_s())
+    if result.failures:
+        raise click.ClickException(f"the topic could not be filled: {failure_line(result)}")
+
+
+class Reading:
+    """One consumer that reads all partitions."""
+
+    def __init__(self, session: Session, options: RunOptions, given: dict[str, Any], began_ms: int) -> None:
+        self.preparing_s = 0.0
+        """Until the first fetch."""
+        self.began_ms = began_ms
+        self._options = options
+        self._is_detailed = given["show_detailed_stats"]
+        self._fetch = {"columns": _columns, "records": _records, "none": _batches}[given["decode"]]
+        self._report = Report(session, options, lambda interval, measurement: self._line(interval, measurement.total))
+
+    def run(self, consumer: Consumer, topic: str) -> tuple[Result, bool]:
+        """The result, and whether somebody interrupted it."""
+        report, measurement = self._report, self._report.measurement
+        ends = self._begin(consumer, topic)
+        self.preparing_s = report.now_s()
+        report.begin_anew()
+        interrupted = False
+        with report.shown():
+            try:
+                self._read(consumer, ends)
+            except KeyboardInterrupt:
+                interrupted = True
+        before = len(measurement.intervals)
+        result = measurement.end(report.now_s())
+        if self._is_detailed and self._options.output == "text":
+            for interval in result.intervals[before:]:
+                click.echo(self._line(interval, result.total))
+        return result, interrupted
+
+    def _begin(self, consumer: Consumer, topic: str) -> dict[TopicPartition, int]:
+        """Partition → where it ends now, of those that have records."""
+        partitions = [
+            TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic, timeout_ms=10_000)
+        ]
+        beginnings, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+        consumer.assign(partitions)
+        for partition in partitions:
+            consumer.seek(partition, beginnings[partition])
+        return {partition: ends[partition] for partition in partitions if ends[partition] > beginnings[partition]}
+
+    def _read(self, consumer: Consumer, ends: dict[TopicPartition, int]) -> None:
+        """Until all is read, enough, or the time is over."""
+        report, measurement, options = self._report, self._report.measurement, self._options
+        asked_s = heard_s = 0.0
+        while ends:
+            records, size_bytes, positions = self._fetch(consumer)
+            now_s = report.now_s()
+            if records:
+                heard_s = now_s
+                measurement.note(records, size_bytes)
+                measurement.latency(round((now_s - asked_s) * 1e6))
+            report.look(now_s)
+            if options.records is not None and measurement.total.records >= options.records:
+                return
+            if now_s - heard_s > QUIET_S or (options.seconds is not None and now_s >= options.seconds):
+                return
+            for partition, position in positions.items():
+                if position >= ends.get(partition, 0):
+                    ends.pop(partition, None)
+            asked_s = now_s
+
+    def _line(self, interval: Any, so_far: Any) -> str | None:
+        if not self._is_detailed:
+            return None
+        return consumer_interval(interval, so_far, self.began_ms, self.preparing_s)
+
+
+Fetched = tuple[int, int, dict[TopicPartition, int]]
+"""Records, bytes, and where each partition goes on."""
+
+
+def _records(consumer: Consumer) -> Fetched:
+    polled = consumer.poll(timeout_ms=POLL_MS)
+    count = size_bytes = 0
+    for records in polled.values():
+        count += len(records)
+        size_bytes += sum(len(record.key or b"") + len(record.value or b"") for record in records)
+    return count, size_bytes, {partition: records[-1].offset + 1 for partition, records in polled.items()}
+
+
+def _of_fetched(count_of: Callable[[FetchedBatches], Counted]) -> Callable[[Consumer], Fetched]:
+    def fetch(consumer: Consumer) -> Fetched:
+        fetched = consumer.fetch_batches(timeout_ms=POLL_MS)
+        counted = [count_of(each) for each in fetched]
+        positions = {TopicPartition(each.topic, each.partition): each.next_offset for each in fetched}
+        return sum(count for count, _ in counted), sum(size for _, size in counted), positions
+
+    return fetch
+
+
+def count_batches(fetched: FetchedBatches) -> Counted:
+    """By the headers of the batches; their bytes as they are in the log."""
+    from strandline.protocol.records import scan
+
+    return sum(header.records_count for _, header in scan(fetched.records)), len(fetched.records)
+
+
+def count_columns(fetched: FetchedBatches) -> Counted:
+    """Keys and values of all records, found by numpy."""
+    from strandline.protocol.records import scan
+    from strandline.protocol.records.columnar import BatchDecoder, Depth
+
+    decoder = BatchDecoder(fetched.records)
+    for position, header in scan(fetched.records):
+        decoder.add(position, header)
+    columns = decoder.take(Depth.VALUES)
+    read = columns.rows(columns.offsets >= fetched.position) if fetched.position else columns
+    sizes = (read.keys.ends - read.keys.starts).sum() + (read.values.ends - read.values.starts).sum()
+    return len(read.offsets), int(sizes)
+
+
+_columns = _of_fetched(count_columns)
+_batches = _of_fetched(count_batches)

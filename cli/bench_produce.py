@@ -1,0 +1,212 @@
+"""`strandline bench produce`: how many records a cluster takes, and how long an acknowledgement takes.
+
+A record's latency is the time until it is acknowledged, from when it was handed over; with `--rate` from when it should
+have been (`bench_load`). Records go over in lists: a latency is that of the list, which its last record decides.
+"""
+
+from __future__ import annotations
+
+import collections
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from strandline.cli.bench_load import Records, Schedule, load
+from strandline.cli.bench_processes import of_processes
+from strandline.cli.bench_run import (
+    DEFAULT_SECONDS,
+    GIVE_UP_S,
+    Report,
+    RunOptions,
+    Told,
+    finish,
+    run_options,
+    told_settings,
+    topic_of,
+)
+from strandline.cli.bench_text import producer_interval, producer_total
+from strandline.cli.options import client_settings
+from strandline.cli.session import Session, bootstrap_of, session_of
+
+if TYPE_CHECKING:
+    from strandline import Producer
+
+LOOK_EVERY_S = 0.1
+"""How soon an interval is shown while there is nothing to send."""
+FLUSH_S = 0.2
+MAX_BLOCK_MS = 10_000
+"""How long a person should wait to learn that the cluster takes nothing."""
+
+
+@click.command(
+    epilog="Examples: strandline bench produce --records 1000000; "
+    "strandline bench produce --rate 5000 --seconds 30 --acks 1 --page bench.html; "
+    "strandline bench produce -t clicks --size 1000 --compression zstd -X linger.ms=20 --output json"
+)
+@run_options
+@click.option("--rate", "--throughput", "rate", type=float, help="Records per second; without it as many as may be.")
+@click.option("--acks", type=click.Choice(["all", "-1", "1", "0"]), default="all", show_default=True)
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+)
+@click.option("--keys", type=click.IntRange(min=0), default=0, show_default=True, help="How many different ones.")
+@click.option(
+    "--per-call",
+    type=click.IntRange(min=1),
+    default=500,
+    show_default=True,
+    help="Most records that are handed over at once; 1: each by itself, with send().",
+)
+@click.option("--processes", type=click.IntRange(min=1), default=1, show_default=True, help="So many producers.")
+@click.pass_context
+def produce(ctx: click.Context, /, **given: Any) -> None:
+    """Measure how fast records are taken, and how long it takes.
+
+    The lines are those of kafka-producer-perf-test. Without --records and --seconds it takes ten seconds."""
+    options = RunOptions.taken(given)
+    session = session_of(ctx)
+    if options.records is None and options.seconds is None:
+        options = options._replace(seconds=DEFAULT_SECONDS)
+    rate = given["rate"] if given["rate"] and given["rate"] > 0 else None  # −1 is Kafka's for none
+    schedule = Schedule(options.records, options.seconds, rate, given["per_call"])
+    with topic_of(ctx, options) as topic:
+        if given["processes"] > 1:
+            result, interrupted = of_processes(options, topic, bootstrap_of(session, options.bootstrap), given)
+        else:
+            result, interrupted = _of_one(session, options, topic, schedule, given)
+        measured = {name: given[name] for name in ("acks", "compression", "keys", "per_call", "processes")}
+        told = Told(
+            "bench produce",
+            "acknowledgements",
+            producer_total(result.total),
+            told_settings(options, topic, rate=rate, **measured),
+        )
+        finish(ctx, options, result, told, is_interrupted=interrupted)
+
+
+def _of_one(
+    session: Session, options: RunOptions, topic: str, schedule: Schedule, given: dict[str, Any]
+) -> tuple[Any, bool]:
+    """With a producer in this process: the result, and whether it was interrupted."""
+    report = Report(session, options, lambda interval, measurement: producer_interval(interval))
+    producer = session.producer(
+        bootstrap_of(session, options.bootstrap),
+        **{
+            "acks": given["acks"],
+            "compression_type": given["compression"],
+            "max_block_ms": MAX_BLOCK_MS,
+            **client_settings(options.settings),
+        },
+    )
+    sending = Sending(producer, topic, load(options.size, given["keys"]), schedule, session, report)
+    with report.shown():
+        interrupted = sending.run()
+    return report.measurement.end(report.now_s()), interrupted
+
+
+class Sending:
+    """Sends what a schedule says, and counts what becomes of it."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        topic: str,
+        records: Records,
+        schedule: Schedule,
+        session: Session,
+        report: Report,
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._records = records
+        self._schedule = schedule
+        self._session = session
+        self._report = report
+        self._measurement = report.measurement
+        self._settled: collections.deque[tuple[float, float, int, Any]] = collections.deque()
+        """(when, when the first of them was due, how many, their future); filled in the event loop's thread."""
+        self._sent = 0
+
+    def run(self) -> bool:
+        """All of it; True where somebody interrupted it. Closes the producer. Raises what hinders every record."""
+        from strandline.client.errors import ClientError
+
+        interrupted = False
+        try:
+            self._producer.partitions_for(self._topic)  # the connections are there before time counts
+            self._report.begin_anew()
+            try:
+                self._send_all()
+                self._flush()
+            except KeyboardInterrupt:
+                interrupted = True
+                with suppress(ClientError):
+                    self._producer.flush(GIVE_UP_S)
+            self._drain()
+        finally:
+            with suppress(ClientError):  # all that failed has been counted
+                self._producer.close(timeout=GIVE_UP_S)
+        return interrupted
+
+    def _send_all(self) -> None:
+        schedule, report = self._schedule, self._report
+        while not schedule.is_over(self._sent, now_s := report.now_s()):
+            count = schedule.due(self._sent, now_s)
+            if count:
+                self._send(count, schedule.intended_s(self._sent, now_s))
+            else:
+                self._session.sleep(min(schedule.intended_s(self._sent, now_s) - now_s, LOOK_EVERY_S))
+            self._drain()
+            report.look(now_s)
+
+    def _send(self, count: int, due_s: float) -> None:
+        from strandline.client.errors import ClientError
+
+        pairs = self._records.slice(self._sent, count)
+        self._sent += count
+        future: Any
+        try:
+            if count == 1:
+                [(key, value)] = pairs
+                future = self._producer.send(self._topic, value, key=key)
+            else:
+                future = self._producer.send_many(self._topic, pairs)
+        except ClientError as error:
+            self._measurement.failed(error, count)
+            return
+        future.add_done_callback(lambda future: self._settled.append((self._report.now_s(), due_s, count, future)))
+
+    def _drain(self) -> None:
+        """Count what is settled."""
+        while self._settled:
+            at_s, due_s, count, future = self._settled.popleft()
+            error = future.exception()
+            if error is not None:
+                failed = getattr(future, "failed_records", count)
+                self._measurement.failed(error, failed)
+                self._measurement.note(count - failed, (count - failed) * len(self._records.pairs[0][1]))
+                continue
+            self._measurement.note(count, count * len(self._records.pairs[0][1]))
+            step_s = self._schedule.step_s
+            if not step_s:
+                self._measurement.latency(round((at_s - due_s) * 1e6), count)
+                continue
+            for place in range(count):
+                self._measurement.latency(round((at_s - due_s - place * step_s) * 1e6))
+
+    def _flush(self) -> None:
+        """Wait for all, and go on showing how far it is."""
+        from strandline.client.errors import FlushTimedOut
+
+        while True:
+            try:
+                self._producer.flush(FLUSH_S)
+                return
+            except FlushTimedOut:
+                self._drain()
+                self._report.look(self._report.now_s())

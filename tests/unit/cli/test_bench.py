@@ -1,0 +1,142 @@
+"""`strandline bench` against the fake cluster: what is sent and read, what is said, and the topic of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from strandline.cli.bench_processes import arguments
+from strandline.cli.bench_run import RunOptions
+from strandline.protocol.types import TopicPartition
+from unit.cli.conftest import FakeCluster, Shell
+
+OWN = "bench-1700000060000"
+FINAL = re.compile(
+    r"(\d+) records sent, [\d.]+ records/sec \([\d.]+ MB/sec\), [\d.]+ ms avg latency, [\d.]+ ms max latency, "
+    r"\d+ ms 50th, \d+ ms 95th, \d+ ms 99th, \d+ ms 99.9th\.\n"
+)
+
+
+def test_as_many_records_as_asked_for_are_sent_to_a_topic_of_its_own(shell: Shell, cluster: FakeCluster) -> None:
+    cluster.moves.racks = {1: None, 2: None}
+    ran = shell("bench", "produce", "--records", "1234", "--size", "50", "--keys", "3", "--partitions", "4")
+    assert ran.code == 0, ran.err
+    assert FINAL.fullmatch(ran.out.splitlines(keepends=True)[-1])[1] == "1234"
+    assert cluster.settings["created"] == (OWN, 4, 2, {}), "as many replicas as there are brokers"
+    assert cluster.topics == {}, "it is deleted"
+    assert len(cluster.produced) == 1234
+    assert {len(value) for _, _, value, _, _ in cluster.produced} == {50}
+    assert {key for _, key, _, _, _ in cluster.produced} == {b"key-0", b"key-1", b"key-2"}
+    assert (cluster.settings["acks"], cluster.settings["compression_type"]) == ("all", "none")
+
+
+def test_a_topic_that_was_named_stays_and_one_that_is_not_there_is_an_error(shell: Shell, cluster: FakeCluster) -> None:
+    ran = shell("bench", "produce", "-t", "clicks", "--records", "10")
+    assert (ran.code, cluster.produced) == (1, [])
+    assert ran.err == "strandline: topic 'clicks' does not exist; without --topic one is made for the benchmark\n"
+    cluster.add_topic("clicks", {})
+    assert shell("bench", "produce", "-t", "clicks", "--records", "10").code == 0
+    assert "clicks" in cluster.topics and len(cluster.produced) == 10
+    ran = shell("bench", "produce", "-t", "clicks", "--partitions", "3")
+    assert ran.code == 2 and "--partitions is for a topic of its own" in ran.err
+
+
+def test_failures_are_counted_and_named_and_the_topic_is_deleted_all_the_same(
+    shell: Shell, cluster: FakeCluster
+) -> None:
+    cluster.fail_after = 900
+    ran = shell("bench", "produce", "--records", "1000", "--per-call", "300", "--output", "json")
+    assert ran.code == 1
+    told = json.loads(ran.out)
+    assert (told["_command"], told["records"], told["failed"]) == ("bench produce", 900, 100)
+    assert told["errors"]["BrokerError"]["records"] == 100
+    assert ran.err.startswith("strandline: 100 records failed: 100 x BrokerError, first: ")
+    assert cluster.topics == {}
+
+
+def test_a_rate_is_kept_and_each_record_has_a_latency(shell: Shell, cluster: FakeCluster) -> None:
+    ran = shell("bench", "produce", "--rate", "20", "--seconds", "5", "--per-call", "1", "--output", "json")
+    told = json.loads(ran.out)
+    assert ran.code == 0 and told["records"] == len(cluster.produced)
+    assert sum(told["histogram"]["buckets"][1::2]) == told["records"]
+    assert told["settings"]["rate"] == "20.0"
+    assert 4 <= len(told["intervals"]) <= 6
+
+
+def test_it_reads_what_it_wrote_and_all_ways_of_decoding_count_alike(shell: Shell, cluster: FakeCluster) -> None:
+    for decode in ("columns", "records", "none"):
+        cluster.records.clear()
+        ran = shell("bench", "consume", "--records", "700", "--size", "30", "--decode", decode)
+        assert ran.code == 0, ran.err
+        header, line = ran.out.splitlines()
+        assert header.startswith("start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg")
+        assert line.split(", ")[4] == "700"
+        if decode != "none":
+            assert line.split(", ")[2] == f"{700 * 30 / 2**20:.4f}"
+
+
+def test_a_topic_is_read_to_its_end_or_as_far_as_asked_for(shell: Shell, cluster: FakeCluster) -> None:
+    cluster.add_topic("clicks", {})
+    cluster.fill("clicks", 0, [b"a"] * 5)
+    cluster.fill("clicks", 1, [b"b"] * 6)
+    cluster.fill("clicks", 2, [])
+    ran = shell("bench", "consume", "-t", "clicks", "--output", "json")
+    assert json.loads(ran.out)["records"] == 11
+    ran = shell("bench", "consume", "-t", "clicks", "--show-detailed-stats", "--hide-header")
+    assert [line.split(", ")[1] for line in ran.out.splitlines()] == ["0"] and ran.code == 0
+
+
+def test_round_trips_are_counted_one_at_a_time_and_at_a_rate(shell: Shell, cluster: FakeCluster) -> None:
+    cluster.is_readable = True
+    cluster.records[TopicPartition(OWN, 0)] = []
+    ran = shell("bench", "e2e", "--records", "25", "-X", "fetch.min.bytes=1", "-X", "batch.size=1")
+    assert ran.code == 0, ran.err
+    assert re.search(
+        r"^Avg latency: [\d.]+ ms\nPercentiles: 50th = [\d.]+, 99th = .*, 99.9th = [\d.]+\n$", ran.out, re.M
+    )
+    assert len(cluster.produced) == 25
+    assert cluster.settings["linger_ms"] == 0
+    ran = shell("bench", "e2e", "--rate", "30", "--seconds", "3", "--output", "json")
+    told = json.loads(ran.out)
+    assert (ran.code, told["failed"], told["records"]) == (0, 0, len(cluster.produced) - 25)
+
+
+def test_a_record_that_nobody_reads_is_a_failure(shell: Shell, cluster: FakeCluster) -> None:
+    cluster.records[TopicPartition(OWN, 0)] = []
+    ran = shell("bench", "e2e", "--records", "2")
+    assert ran.code == 1
+    assert "strandline: 2 records failed: 2 x NotRead, first: a record was not read within 10 s" in ran.err
+    assert shell("bench", "e2e", "--size", "7").code == 2
+
+
+def test_ctrl_c_tells_what_there_is_and_deletes_the_topic(shell: Shell, cluster: FakeCluster) -> None:
+    cluster.is_readable = True
+    cluster.records[TopicPartition(OWN, 0)] = []
+    cluster.interrupt_at_poll = 8
+    ran = shell("bench", "e2e", "--output", "json")
+    assert ran.code == 130
+    told = json.loads(ran.out)
+    assert told["interrupted"] and told["records"] == 7
+    assert cluster.topics == {}
+
+
+def test_the_page_is_written_and_named_on_stderr(shell: Shell, cluster: FakeCluster, tmp_path: Path) -> None:
+    page = tmp_path / "bench.html"
+    ran = shell("bench", "produce", "--records", "100", "--page", str(page), "-X", "linger.ms=7")
+    assert ran.code == 0 and ran.err == f"page: {page}\n"
+    assert "linger.ms</td><td>7" in page.read_text()
+    assert shell("bench", "produce", "--page", str(tmp_path / "no" / "x.html")).code == 2
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_processes_share_records_and_rate(count: int) -> None:
+    options = RunOptions(None, None, None, None, False, 100, 5.0, 10, 1.0, None, "text", ("linger.ms=1",))
+    given = {"processes": count, "acks": "1", "compression": "lz4", "keys": 2, "per_call": 9, "rate": 60.0}
+    lines = [arguments(options, "t", "localhost:1", given, place) for place in range(count)]
+    asked = [dict(zip(line[2::2], line[3::2], strict=True)) for line in lines]
+    assert sum(int(each["--records"]) for each in asked) == 100
+    assert sum(float(each["--rate"]) for each in asked) == 60
+    assert {each["--output"] for each in asked} == {"json"} and {each["-X"] for each in asked} == {"linger.ms=1"}
