@@ -38,7 +38,7 @@ format: setup ## bring the code into shape
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-docs: setup ## write the pages of docs/ that are made from tables
+docs: setup ## write the pages of docs/ that are made from tables and commands
 	@mkdir -p docs
 	@$(VENV)/bin/strandline broker --reference > docs/.configuration.md
 	@mv docs/.configuration.md docs/configuration.md
@@ -46,6 +46,7 @@ docs: setup ## write the pages of docs/ that are made from tables
 	@mv docs/.spark-conformance.md docs/spark-conformance.md
 	@$(PYTHON) -m strandline.spark_connector.options.reference > docs/.spark-options.md
 	@mv docs/.spark-options.md docs/spark-options.md
+	@$(PYTHON) -m strandline.cli.command_pages docs/commands
 
 test: setup ## run every test, in as many processes as there are cores
 	$(PYTHON) -m pytest -n auto $(TESTS)
