@@ -166,8 +166,8 @@ class TrioProducer(Service):
         headers: Sequence[Header],
         timestamp_ms: int,
     ) -> bool:
-        """The short way for one record: it joins the batch that is open for its partition. False, and nothing done,
-        if there is none with room or anything else is unusual: then `accept` knows what to do or say."""
+        """The short way for one record: it joins the batch that is open for its partition, or opens one. False, and it
+        was not accepted, if anything is unusual: then `accept` knows what to do or say."""
         try:
             layout = self._metadata.view.topics.get(topic)
             if layout is None or not layout.partitions or self._closed:
@@ -181,8 +181,16 @@ class TrioProducer(Service):
                 )
             else:
                 number = partition
-            queue = self._accumulator.queues.get((topic, number))  # type: ignore[call-overload]  # equal to the key
-            return queue is not None and queue.extend(timestamp_ms, (record,), 0, sink, headers) == 1
+            # The tuple is equal to the key, and made faster.
+            queue: PartitionQueue | None = self._accumulator.queues.get((topic, number))  # type: ignore[call-overload]
+            if queue is None:
+                return False
+            if queue.extend(timestamp_ms, (record,), 0, sink, headers) == 1:
+                return True
+            if not self._accumulator.open_batch(queue, record, headers, trio.current_time()):
+                return False
+            self._pump.wake()
+            return queue.extend(timestamp_ms, (record,), 0, sink, headers) == 1
         except Exception:  # whatever is wrong with the record, or with the program's partitioner
             return False
 
