@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from strandline.client.delivery import DeliveredBatch, DeliverySink, FailedBatch
 from strandline.client.errors import DeliveryFailed, InvalidRecordValue, RecordTooLarge
+from strandline.client.lingering import Gathering
 from strandline.client.numbering import Numbering
 from strandline.client.settings import ProducerSettings
 from strandline.protocol.records import HEADER_BYTES, BatchBuilder, assign_producer, read_header
@@ -97,6 +98,7 @@ class PartitionQueue:
         "_sinks",
         "builder",
         "deadline",
+        "gathering",
         "in_flight",
         "isolated",
         "number",
@@ -122,6 +124,7 @@ class PartitionQueue:
         """So many of the next batches travel alone: one of them was refused, and it is to be found out which."""
         self.builder: BatchBuilder | None = None
         self.opened_at = 0.0
+        self.gathering = Gathering()
         self.deadline = 0.0
         self.number = 0
         self._sinks: list[tuple[DeliverySink, int, int]] = []
@@ -135,6 +138,7 @@ class PartitionQueue:
         assert self.builder is None
         self.builder = builder
         self.number, self.opened_at, self.deadline = number, now, deadline
+        self.gathering = Gathering()
         self._sinks = []
         self._reserved_bytes = reserved_bytes
 

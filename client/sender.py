@@ -2,7 +2,7 @@
 
 `pump` is a plain function, called whenever something changed and when the time it returned has come; it
   1 gives up what is past its delivery timeout,
-  2 closes open batches that waited long enough (linger, a flush, no memory left),
+  2 closes open batches that waited long enough (`batch_closing`: linger, a flush, no memory left),
   3 sends per leader what is ready, at most one group per partition (invariant 18; more where batches are numbered, see
     `numbering`) and a few requests per broker.
 
@@ -22,6 +22,7 @@ from itertools import accumulate
 import trio
 
 from strandline.client.accumulator import Accumulator, Batch, PartitionQueue
+from strandline.client.batch_closing import BatchClosing
 from strandline.client.batch_failures import failed, given_up_with, is_known, taken, too_late
 from strandline.client.errors import (
     BrokerMisbehaved,
@@ -97,6 +98,7 @@ class Sender:
         self._metadata = metadata
         self._links = links
         self._wake = wake
+        self._closing = BatchClosing(settings, accumulator, metadata, links)
         self._identity = AskedIdentity(settings, links.environment, wake)
         self._fenced: ProducerFenced | None = None
         """A later epoch of the given identity writes: nothing more is sent."""
@@ -108,7 +110,8 @@ class Sender:
         for queue in list(self._accumulator.active.values()):
             self._expire(queue, now)
             self._end_if_over(queue)
-            next_time = min(next_time, self._close_lingering(queue, now), self._next_expiry(queue))
+            due = self._closing.close_if_due(queue, now, is_hurried=self.hurry > 0)
+            next_time = min(next_time, due, self._next_expiry(queue))
             if queue.is_empty:
                 del self._accumulator.active[queue.topic_partition]
                 continue
@@ -124,6 +127,7 @@ class Sender:
                 self._metadata.request_update()
             elif not queue.in_flight or partition.leader == queue.sent_to:
                 sendable.setdefault(partition.leader, []).append(queue)
+        next_time = min(next_time, self._closing.close_gathered(sendable, now))
         for leader, queues in sendable.items():
             link = self._links.to(leader)
             numbered = [queue for queue in queues if self._has_numbers(queue)]
@@ -183,16 +187,6 @@ class Sender:
             if isinstance(failure, ProducerFenced):
                 self._fenced = self._fenced or failure
         self._accumulator.give_up(batch, failure)
-
-    def _close_lingering(self, queue: PartitionQueue, now: float) -> float:
-        """Close the open batch if it is time; otherwise when that will be."""
-        if queue.builder is None:
-            return math.inf
-        due = queue.opened_at + self._settings.linger_ms / 1000
-        if due <= now or self.hurry:
-            self._accumulator.close_batch(queue)
-            return math.inf
-        return due
 
     def _next_expiry(self, queue: PartitionQueue) -> float:
         first_open = next((batch.deadline for batch in queue.in_flight if not batch.done), math.inf)
@@ -292,13 +286,20 @@ class Sender:
 
     def _answer_handler(self, link: Link, groups: list[Group]) -> Callable[[Message | Exception, memoryview], None]:
         def on_answer(answer: Message | Exception, _: memoryview) -> None:
-            self._wake()
-            if isinstance(answer, ProduceResponse):
-                self._answered(link, groups, answer)
-            else:
-                assert isinstance(answer, Exception)
-                for queue, group in groups:
-                    self._failed(queue, group, answer, sent=True)
+            try:
+                if isinstance(answer, ProduceResponse):
+                    self._answered(link, groups, answer)
+                else:
+                    assert isinstance(answer, Exception)
+                    for queue, group in groups:
+                        self._failed(queue, group, answer, sent=True)
+            finally:
+                active = self._accumulator.active
+                for queue, _group in groups:
+                    if queue.is_empty:
+                        active.pop(queue.topic_partition, None)
+                if active:  # a turn for nothing would keep back who waits for this answer
+                    self._wake()
 
         return on_answer
 

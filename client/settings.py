@@ -29,7 +29,7 @@ Partitioner = Callable[[bytes, int], int]
 """(key, number of partitions) → partition."""
 
 
-def at_least(minimum: float, default: float | int, unit: str, doc: str) -> Any:
+def at_least(minimum: float, default: float | int | None, unit: str, doc: str) -> Any:
     """A numeric field with its lower limit and documentation."""
     return field(default=default, metadata={"minimum": minimum, "unit": unit, "doc": doc})
 
@@ -62,7 +62,13 @@ class ProducerSettings(ClientSettings):
     retries: int = at_least(0, 2**31 - 1, "times", "attempts after the first; delivery_timeout_ms is the usual limit")
     delivery_timeout_ms: float = at_least(1, 120_000, "ms", "from accepting a record to success or failure")
     batch_size: int = at_least(0, 16_384, "bytes", "a batch is sent at the latest when it is this large")
-    linger_ms: float = at_least(0, 5, "ms", "how long a batch may wait for more records")
+    linger_ms: float | None = at_least(
+        0,
+        None,
+        "ms",
+        "how long a batch waits for more records; None: not at all where nothing is under way to its broker, else "
+        "while records come, and 5 ms at most",
+    )
     buffer_memory: int = at_least(1, 33_554_432, "bytes", "records that wait for delivery")
     max_block_ms: float = at_least(0, 60_000, "ms", "how long sending may wait for buffer space or metadata")
     buffer_full: str = one_of(BUFFER_FULL_POLICIES, "block", "what sending does when buffer_memory is used up")
@@ -184,6 +190,8 @@ def _checked(item: dataclasses.Field[Any], given: str, value: Any) -> Any:
             raise InvalidClientConfig(f"{given}={value!r}: use one of {', '.join(item.metadata['choices'])}")
         return value
     if "minimum" in item.metadata:
+        if value is None and item.default is None:
+            return None
         whole = item.type == "int"
         try:
             number: float = int(value) if whole else float(value)

@@ -161,13 +161,13 @@ def _bare(bootstrap: str, request: Request, attachments: tuple[bytes, ...], time
     return trio.run(main)
 
 
-def send_and_wait(bootstrap: str, topic: str, times: int, linger_ms: float) -> float:
+def send_and_wait(bootstrap: str, topic: str, times: int, linger_ms: float | None) -> float:
     with Producer(bootstrap, linger_ms=linger_ms) as producer:
         producer.send(topic, VALUES[0], partition=0).result()
         return _median_us(lambda: producer.send(topic, VALUES[0], partition=0).result(), times)
 
 
-def trio_send_and_wait(bootstrap: str, topic: str, times: int, linger_ms: float) -> float:
+def trio_send_and_wait(bootstrap: str, topic: str, times: int, linger_ms: float | None) -> float:
     async def main() -> float:
         took: list[float] = []
         async with TrioProducer(bootstrap, linger_ms=linger_ms) as producer:
@@ -180,7 +180,7 @@ def trio_send_and_wait(bootstrap: str, topic: str, times: int, linger_ms: float)
     return trio.run(main)
 
 
-def aio_send_and_wait(bootstrap: str, topic: str, times: int, linger_ms: float) -> float:
+def aio_send_and_wait(bootstrap: str, topic: str, times: int, linger_ms: float | None) -> float:
     async def main() -> float:
         took: list[float] = []
         async with AsyncProducer(bootstrap, linger_ms=linger_ms) as producer:

@@ -35,7 +35,6 @@ from strandline.cli.cluster import EmbeddedCluster
 
 PARTITIONS = 6
 LATENCY_TIMES = 300
-DEFAULT_LINGER_MS = 5
 COMPAT_PYTHON = Path(__file__).parents[2] / ".cache/kafka-clients/venv/bin/python"
 TIMEOUT_S = 300.0
 
@@ -70,7 +69,7 @@ def rates() -> list[Load]:
 
 
 def latencies() -> list[Load]:
-    waits: list[tuple[str, Callable[[str, str, int, float], float]]] = [
+    waits: list[tuple[str, Callable[[str, str, int, float | None], float]]] = [
         ("send().result()", ours.send_and_wait),
         ("trio send, await", ours.trio_send_and_wait),
         ("aio send, await", ours.aio_send_and_wait),
@@ -79,16 +78,20 @@ def latencies() -> list[Load]:
         Load(LATENCY_BASE, ours.bare_produce),
         Load("bare ApiVersions round trip", ours.bare_api_versions),
         *(
-            Load(f"{name}, linger_ms={linger_ms}", partial(_with_linger, wait, linger_ms))
+            Load(name if linger_ms is None else f"{name}, linger_ms=0", partial(_with_linger, wait, linger_ms))
             for name, wait in waits
-            for linger_ms in (0, DEFAULT_LINGER_MS)
+            for linger_ms in (None, 0)
         ),
         *(Load(f"{name}, linger 0", partial(_other, name, "send_and_wait")) for name in others()),
     ]
 
 
 def _with_linger(
-    wait: Callable[[str, str, int, float], float], linger_ms: float, bootstrap: str, topic: str, times: int
+    wait: Callable[[str, str, int, float | None], float],
+    linger_ms: float | None,
+    bootstrap: str,
+    topic: str,
+    times: int,
 ) -> float:
     return wait(bootstrap, topic, times, linger_ms)
 

@@ -72,9 +72,9 @@ MAX_FRAME_BYTES = 10_000_000
 
 @dataclass(slots=True)
 class Fault:
-    """What happens to one request instead of the usual. `apply`: it is carried out all the same. Then: `close` the
-    connection, `hang` (no answer), answer `raw` bytes, or `error` for every partition, in an answer to Produce with
-    who is said to lead (`leader`: its id and epoch)."""
+    """What happens to one request instead of the usual. `delay_s` before it, `apply`: it is carried out all the same.
+    Then: `close` the connection, `hang` (no answer), answer `raw` bytes, or `error` for every partition, in an answer
+    to Produce with who is said to lead (`leader`: its id and epoch)."""
 
     error: ErrorCode = ErrorCode.NONE
     apply: bool = False
@@ -82,6 +82,7 @@ class Fault:
     hang: bool = False
     raw: Callable[[FrameHeader], bytes] | None = None
     leader: tuple[int, int] = (-1, -1)
+    delay_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -257,6 +258,8 @@ class FakeBroker:
         self.requests.append(request)
         queue = self.faults[header.api_key]
         fault = queue.popleft() if queue else Fault(apply=True)
+        if fault.delay_s:
+            await trio.sleep(fault.delay_s)
         answer, answer_attachments = await self._answer(request, attachments, fault)
         if fault.close:
             transport.close()
