@@ -132,7 +132,7 @@ def tell_left(admin: Admin, brokers: Iterable[int]) -> None:
     if left:
         click.echo(
             f"A throttle is still set for {named(left, MOST_NAMED)}; to remove it: strandline reassign verify FILE, or "
-            f"of each broker: strandline configs delete --broker ID {' '.join(RATES)}"
+            f"of each broker: strandline configs alter --broker ID {' '.join(f'--delete {key}' for key in RATES)}"
         )
 
 

@@ -9,6 +9,7 @@ it is the default of a topic's key nobody knows what was meant: it is `undecided
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -100,7 +101,7 @@ def why_not_served(name: str, layer: Layer) -> str | None:
     """Why a key has no effect in that znode; None where it has."""
     key = BROKER_KEYS.get(name)
     if key is None:
-        return "not known to this version"
+        return f"not known to this version{_meant(name)}"
     if not key.honoured:
         return "not honoured yet by this version"
     if not key.dynamic:
@@ -108,6 +109,15 @@ def why_not_served(name: str, layer: Layer) -> str | None:
     if name in ONE_BROKERS and not layer.is_of_one:
         return "counts for one broker only, in /config/brokers/<id>"
     return None
+
+
+def _meant(name: str) -> str:
+    """Who writes a key for brokers that is none may mean that of topics, or has mistyped it."""
+    topic_key = TOPIC_KEYS.get(name)
+    if topic_key is not None and topic_key.broker_attribute is not None:
+        return f"; topics have it, and brokers its default: {topic_key.broker_attribute.replace('_', '.')}"
+    near = difflib.get_close_matches(name, BROKER_KEYS, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _parsed(key: ConfigKey, text: str, static: BrokerConfig) -> Value:

@@ -263,7 +263,7 @@ def _warn_of_size(topic: str, max_message_bytes: str | None, bytes_needed: int, 
     if max_message_bytes is not None and int(max_message_bytes) < bytes_needed:
         warn(
             f"topic {topic!r} has {MAX_MESSAGE_BYTES}={max_message_bytes}, and the archive has a record that may need "
-            f"{bytes_needed}: if it is refused, raise that ('strandline configs set --topic {topic} "
+            f"{bytes_needed}: if it is refused, raise that ('strandline configs alter --topic {topic} --add "
             f"{MAX_MESSAGE_BYTES}={bytes_needed}') and resume (--resume)"
         )
 

@@ -323,8 +323,8 @@ def _failure(partition: TopicPartition, error: BaseException, number: int) -> Ba
     code = getattr(getattr(error, "cause", None), "code", None)
     if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
         remedy = (
-            f"raise that ('strandline configs set --topic {partition.topic} max.message.bytes=…'), and resume the "
-            "restore (--resume)"
+            f"raise that ('strandline configs alter --topic {partition.topic} --add max.message.bytes=…'), and resume "
+            "the restore (--resume)"
         )
     return RestoreFailed(
         f"Records from number {number} on could not be written to {partition}, and nothing was written behind them: "

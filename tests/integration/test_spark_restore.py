@@ -138,7 +138,7 @@ def test_nothing_follows_a_record_that_is_too_large_and_the_restore_is_resumed_o
     with pytest.raises(Exception, match=r"RESTORE_FAILED.*large-small-0, and nothing was written behind.*max.message"):
         restored("large-small", configs={"max.message.bytes": "1000000"})
     [text] = warned
-    assert "'strandline configs set --topic large-small max.message.bytes=" in text
+    assert "'strandline configs alter --topic large-small --add max.message.bytes=" in text
     assert values(spark_cluster, "large-small", 0) in ([], [b"before"])
     admin.alter_configs(ConfigResource.TOPIC, "large-small", {"max.message.bytes": str(2 * LARGE)})
     assert restored("large-small", resume=True) >= 2

@@ -315,9 +315,16 @@ class FakeAdmin(FakeClient, FakeMovingAdmin):
         if kind == ConfigResource.TOPIC and name not in self.cluster.topics:
             raise unknown(name)
         return [
-            DescribeConfigsResourceResult("segment.bytes", "99", False, False, 5),
-            DescribeConfigsResourceResult("retention.ms", "7", False, False, 1, [DescribeConfigsSynonym("a", "7", 4)]),
-            DescribeConfigsResourceResult("secret", None, False, True, 1),
+            DescribeConfigsResourceResult("segment.bytes", "99", False, False, 5, [], 0, "How large."),
+            DescribeConfigsResourceResult(
+                "retention.ms",
+                "7",
+                False,
+                False,
+                1,
+                [DescribeConfigsSynonym("retention.ms", "7", 1), DescribeConfigsSynonym("a", "7", 4)],
+            ),
+            DescribeConfigsResourceResult("secret", None, True, True, 1),
             *self.set_configs(kind, name),
         ]
 

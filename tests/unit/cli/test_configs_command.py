@@ -9,55 +9,119 @@ import pytest
 
 from strandline.client.metadata import PartitionView
 from strandline.protocol.messages import ConfigResource
+from strandline.runtime.config.broker import BROKER_KEYS
 
 
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
-        (("set", "-t", "t", "a=1", "b=x=y"), (ConfigResource.TOPIC, "t", {"a": "1", "b": "x=y"}, False)),
-        (("delete", "--topic", "t", "a", "b"), (ConfigResource.TOPIC, "t", {"a": None, "b": None}, False)),
-        (("set", "--broker", "0", "a=1", "--dry-run"), (ConfigResource.BROKER, "0", {"a": "1"}, True)),
-        (("set", "--all-brokers", "a="), (ConfigResource.BROKER, "", {"a": ""}, False)),
+        (("-t", "t", "--add", "a=1", "--add", "b=x=y"), (ConfigResource.TOPIC, "t", {"a": "1", "b": "x=y"}, False)),
+        (("--topic", "t", "--delete", "retention.ms"), (ConfigResource.TOPIC, "t", {"retention.ms": None}, False)),
+        (
+            ("--topic", "t", "--delete", "retention.ms", "--add", "cleanup.policy=compact,delete"),
+            (ConfigResource.TOPIC, "t", {"cleanup.policy": "compact,delete", "retention.ms": None}, False),
+        ),
+        (("--broker", "0", "--add", "a=1", "--dry-run"), (ConfigResource.BROKER, "0", {"a": "1"}, True)),
+        (("--all-brokers", "--add", "a="), (ConfigResource.BROKER, "", {"a": ""}, False)),
     ],
 )
-def test_changes_are_passed_on(shell: Any, args: tuple[str, ...], expected: object) -> None:
-    ran = shell("configs", *args)
+def test_changes_are_passed_on_in_one_request(shell: Any, args: tuple[str, ...], expected: object) -> None:
+    shell.cluster.add_topic("t", {})
+    ran = shell("configs", "alter", *args)
     assert (ran.code, ran.err) == (0, "")
     assert shell.cluster.settings["altered"] == expected
-    assert ran.out.startswith("Would change a" if "--dry-run" in args else "Changed a")
+    assert ("would be done" in ran.out) == ("--dry-run" in args)
 
 
-def test_what_somebody_has_set_is_shown_and_with_all_every_key(shell: Any) -> None:
+def test_what_was_changed_is_told(shell: Any) -> None:
     shell.cluster.add_topic("t", {})
-    assert shell("configs", "describe", "-t", "t").out == "retention.ms=7\ttopic\nsecret=(not shown)\ttopic\n"
-    assert shell("configs", "describe", "-t", "t", "--all").out.endswith("segment.bytes=99\tdefault\n")
-    shown = json.loads(shell("configs", "describe", "-t", "t", "--output", "json").out)
-    assert shown["_command"] == "configs.describe"
-    assert shown["configs"][0] == {
+    ran = shell("configs", "alter", "-t", "t", "--add", "a=1", "--delete", "retention.ms")
+    assert ran.out == "a=1 is set for topic t\nretention.ms is no longer set for topic t\n"
+    shown = json.loads(shell("configs", "alter", "--broker", "1", "--add", "a=1", "--output", "json").out)
+    assert shown == {
+        "_command": "configs.alter",
+        "_version": 1,
+        "entity_type": "broker",
+        "entity_name": "1",
+        "dry_run": False,
+        "changes": [{"key": "a", "value": "1"}],
+        "notes": [],
+    }
+
+
+def test_what_cannot_be_deleted_because_it_does_not_exist_is_an_error(shell: Any) -> None:
+    """Brokers take it for done."""
+    shell.cluster.add_topic("t", {})
+    ran = shell("configs", "alter", "-t", "t", "--delete", "retention.m")
+    assert ran.code == 1
+    assert ran.err == "strandline: there is no key retention.m of topic t; did you mean retention.ms?\n"
+    ran = shell("configs", "alter", "--all-brokers", "--delete", "log.cleaner.thread")
+    assert ran.code == 1 and "did you mean log.cleaner.threads?" in ran.err
+    assert "altered" not in shell.cluster.settings
+
+
+def test_who_deletes_what_is_not_set_or_sets_what_counts_later_hears_it(shell: Any) -> None:
+    shell.cluster.add_topic("t", {})
+    ran = shell("configs", "alter", "-t", "t", "--delete", "segment.bytes")
+    assert (ran.code, ran.err) == (0, "note: segment.bytes was not set for topic t\n")
+    late = next(name for name, key in BROKER_KEYS.items() if key.dynamic and not key.live)
+    ran = shell("configs", "alter", "--broker", "1", "--add", f"{late}=1")
+    assert (ran.code, ran.err) == (0, f"note: {late} counts at a broker's next start\n")
+
+
+def test_what_somebody_has_set_is_shown_and_with_all_every_key_and_its_meaning(shell: Any) -> None:
+    shell.cluster.add_topic("t", {})
+    shown = shell("configs", "describe", "-t", "t").out
+    assert shown == "retention.ms=7\ttopic\tdynamic\nsecret=(not shown)\ttopic\tread-only\n"
+    last = shell("configs", "describe", "-t", "t", "--all").out.splitlines()[-1]
+    assert last == "segment.bytes=99\tdefault\tdynamic\tbytes\tHow large."
+    told = json.loads(shell("configs", "describe", "-t", "t", "--output", "json").out)
+    assert (told["_command"], told["entity_type"], told["entity_name"]) == ("configs.describe", "topic", "t")
+    assert told["configs"][0] == {
         "key": "retention.ms",
         "value": "7",
         "set_in": "topic",
         "read_only": False,
+        "takes_effect": "at once",
         "sensitive": False,
-        "synonyms": [{"key": "a", "value": "7", "set_in": "broker's file"}],
+        "unit": "ms",
+        "documentation": None,
+        "synonyms": [
+            {"key": "retention.ms", "value": "7", "set_in": "topic"},
+            {"key": "a", "value": "7", "set_in": "broker's file"},
+        ],
     }
     assert shell("configs", "describe", "-t", "missing").code == 1
+
+
+def test_single_keys_are_shown_whether_they_are_set_or_not(shell: Any) -> None:
+    shell.cluster.add_topic("t", {})
+    assert shell("configs", "describe", "-t", "t", "segment.bytes").out == "segment.bytes=99\tdefault\tdynamic\n"
+    ran = shell("configs", "describe", "-t", "t", "segment.byte")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "strandline: there is no key segment.byte of topic t; did you mean segment.bytes?\n"
+    assert shell("configs", "describe", "--all-brokers", "log.cleaner.threads").code == 0, "it is set nowhere"
 
 
 @pytest.mark.parametrize(
     "args",
     [
-        (),
         ("show", "-t", "t"),
         ("describe",),
         ("describe", "-t", "t", "--broker", "1"),
-        ("describe", "-t", "t", "retention.ms"),
-        ("set", "-t", "t"),
-        ("set", "-t", "t", "retention.ms"),
-        ("delete", "-t", "t"),
-        ("delete", "-t", "t", "a", "--all"),
+        ("describe", "-t", "t", "retention.ms", "--all"),
+        ("describe", "-t", "t", "--dry-run"),
+        ("alter", "-t", "t"),
+        ("alter", "--add", "a=1"),
+        ("alter", "-t", "t", "--add", "retention.ms"),
+        ("alter", "-t", "t", "--add", "retention.ms=1,segment.bytes=2"),
+        ("alter", "-t", "t", "--add", "a=1", "--delete", "a"),
+        ("alter", "-t", "t", "--delete", "a=1"),
+        ("alter", "-t", "t", "--delete", "a,b"),
+        ("alter", "-t", "t", "--delete", "a", "--all"),
         ("describe", "-t", "a/b"),
     ],
+    ids=" ".join,
 )
 def test_a_wrong_command_line_is_told_in_one_line(shell: Any, args: tuple[str, ...]) -> None:
     ran = shell("configs", *args)

@@ -78,6 +78,6 @@ def test_a_topic_whose_batches_may_be_too_small_is_warned_of_with_the_remedy() -
     assert not warned
     check_topic(OPTIONS, 2, 2, {"max.message.bytes": "1000012"}, 5_000_000, warned.append)
     [text] = warned
-    assert "'strandline configs set --topic t max.message.bytes=5000000'" in text and "--resume" in text
+    assert "'strandline configs alter --topic t --add max.message.bytes=5000000'" in text and "--resume" in text
     with pytest.raises(RestoreRefused, match="has 3 partitions, the archive 2"):
         check_topic(OPTIONS, 3, 2, {}, 0, warned.append)

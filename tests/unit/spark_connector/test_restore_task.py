@@ -198,7 +198,7 @@ TOO_LARGE = DeliveryFailed("too large", outcome_unknown=False, cause=error_for(1
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (TOO_LARGE, "'strandline configs set --topic t max.message.bytes=…'), and resume the restore"),
+        (TOO_LARGE, "'strandline configs alter --topic t --add max.message.bytes=…'), and resume the restore"),
         (DeliveryFailed("too late", outcome_unknown=True), "too late; resume the restore"),
         (RecordTooLarge("larger than max_request_size"), "larger than max_request_size; resume the restore"),
     ],

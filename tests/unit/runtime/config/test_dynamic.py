@@ -73,6 +73,8 @@ def test_where_nobody_knows_what_was_meant_nothing_is_deleted_by_it(
     ("path", "name", "why"),
     [
         (ALL, "ssl.keystore.password", "not known"),
+        (ALL, "log.cleaner.thread", "did you mean log.cleaner.threads?"),
+        (ONE, "retention.ms", "topics have it, and brokers its default: log.retention.ms"),
         (ONE, "listener.name.internal.sasl.jaas.config", "not known"),
         (ONE, "log.retention.hours", "broker's file only"),
         (ONE, "background.threads", "not honoured"),
