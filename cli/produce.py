@@ -252,8 +252,8 @@ def produce(
 
 
 def flush(producer: Producer, waits: Waits) -> None:
-    """Wait for all that was sent: each record is settled some time, well or badly."""
-    from strandline.client.errors import FlushTimedOut
+    """Wait for all that was sent: each record is settled some time, well or badly, which its future tells."""
+    from strandline.client.errors import FlushTimedOut, SendsFailed
 
     while True:
         try:
@@ -261,6 +261,8 @@ def flush(producer: Producer, waits: Waits) -> None:
             return
         except FlushTimedOut:
             waits.look()
+        except SendsFailed:
+            return
 
 
 def close(producer: Producer, *, wait: bool) -> None:
@@ -268,11 +270,11 @@ def close(producer: Producer, *, wait: bool) -> None:
     if wait:
         producer.close()
         return
-    from strandline.client.errors import FlushTimedOut
+    from strandline.client.errors import FlushTimedOut, SendsFailed
 
     try:
         producer.close(timeout=GIVE_UP_S)
-    except FlushTimedOut:
+    except (FlushTimedOut, SendsFailed):
         return  # the failure that led here is the one to tell about
 
 

@@ -19,6 +19,7 @@ from strandline.client.errors import DeliveryFailed, InvalidRecordValue, RecordT
 from strandline.client.lingering import Gathering
 from strandline.client.numbering import Numbering
 from strandline.client.settings import ProducerSettings
+from strandline.client.unread_failures import UnreadFailures
 from strandline.protocol.records import HEADER_BYTES, BatchBuilder, assign_producer, read_header
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 
@@ -58,6 +59,10 @@ class EncodedBatches:
         return self._records_count
 
 
+ToldOf = tuple[DeliverySink, int, int, int]
+"""Who is told of records of a batch: (sink, index of the first one in the batch, number of them, index of the first one
+among those that were given with the sink)."""
+
 RECORD_OVERHEAD_BYTES = 128
 """Most that framing adds to key, value and headers of a batch's first record, batch header included."""
 
@@ -70,8 +75,7 @@ class Batch:
     topic_partition: TopicPartition
     data: bytearray | memoryview
     records_count: int
-    sinks: list[tuple[DeliverySink, int, int]]
-    """(sink, index of its first record, number of its records)"""
+    sinks: list[ToldOf]
     deadline: float
     attempts: int = 0
     maybe_appended: bool = False
@@ -127,7 +131,7 @@ class PartitionQueue:
         self.gathering = Gathering()
         self.deadline = 0.0
         self.number = 0
-        self._sinks: list[tuple[DeliverySink, int, int]] = []
+        self._sinks: list[ToldOf] = []
         self._reserved_bytes = 0
 
     @property
@@ -168,8 +172,8 @@ class PartitionQueue:
             index = start + builder.records_count - first
             if index > start:
                 if self._sinks and self._sinks[-1][0] is sink:  # told once per batch
-                    first = self._sinks.pop()[1]
-                self._sinks.append((sink, first, builder.records_count - first))
+                    _, first, _, start = self._sinks.pop()
+                self._sinks.append((sink, first, builder.records_count - first, start))
         return index
 
     def close_builder(self) -> int:
@@ -249,6 +253,7 @@ class Accumulator:
     """A batch was settled: memory came free, a flush may be complete."""
     delivered_records: int = 0
     failed_records: int = 0
+    unread: UnreadFailures = field(default_factory=UnreadFailures)
     _next_number: int = 0
 
     def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
@@ -298,7 +303,7 @@ class Accumulator:
             return False
         if queue.numbering is None:
             assign_producer(data, NO_PRODUCER_ID, NO_EPOCH, -1)
-        sinks = [(sink, 0, count)]
+        sinks: list[ToldOf] = [(sink, 0, count, 0)]
         queue.ready.append(Batch(number, queue.topic_partition, data, count, sinks, self._deadline(now)))
         return True
 
@@ -340,25 +345,34 @@ class Accumulator:
         may_stand_twice = batch.maybe_appended and not batch.is_numbered
         result = DeliveredBatch(topic, partition, base_offset, batch.records_count, log_append_time_ms, may_stand_twice)
         self.delivered_records += batch.records_count
-        self._settle(batch, result, lambda sink, first_index, count: sink.delivered(result, first_index, count))
+        self._settled(batch)
+        for sink, first_index, count, start in batch.sinks:
+            sink.delivered(result, first_index, count, start)
+        self._tell(result)
 
     def give_up(self, batch: Batch, error: DeliveryFailed) -> None:
         """The batch is not delivered, or nobody knows: tell everybody, free its memory."""
         if batch.done:
             return
         topic, partition = batch.topic_partition
-        self.failed_records += batch.records_count
-        result = FailedBatch(topic, partition, batch.records_count, error)
-        self._settle(batch, result, lambda sink, _, count: sink.failed(error, count))
+        self._settled(batch)
+        for sink, _, count, start in batch.sinks:
+            self.fail(sink, error, count, start, is_read=self.on_batch is not None)
+        self._tell(FailedBatch(topic, partition, batch.records_count, error))
 
-    def _settle(
-        self, batch: Batch, result: DeliveredBatch | FailedBatch, tell: Callable[[DeliverySink, int, int], None]
-    ) -> None:
+    def fail(self, sink: DeliverySink, error: Exception, count: int, start: int, *, is_read: bool = False) -> None:
+        """`count` records, from index `start` on, are not delivered. is_read: the program hears of it otherwise."""
+        self.failed_records += count
+        sink.failed(error, count, start)
+        if not is_read:
+            self.unread.note(sink)
+
+    def _settled(self, batch: Batch) -> None:
         batch.done = True
         self.used_bytes -= len(batch.data)
         del self.outstanding[batch.number]
-        for sink, first_index, count in batch.sinks:
-            tell(sink, first_index, count)
+
+    def _tell(self, result: DeliveredBatch | FailedBatch) -> None:
         self.on_settled()
         if self.on_batch is not None:
             self.on_batch(result)

@@ -28,16 +28,17 @@ from contextlib import suppress
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from strandline.client.accumulator import Header, ToSend
 from strandline.client.admin import TrioAdmin
 from strandline.client.consumer import TrioConsumer
 from strandline.client.delivery import DeliveredBatch, RecordMetadata, RecordsSink, record_metadata
 from strandline.client.errors import ClientClosed
 from strandline.client.polling import Polling
+from strandline.client.record_checks import Headers, headers_of, partition_of, timestamp_of, topic_of
 from strandline.client.settings import ProducerSettings
 from strandline.client.sync import Admin, Consumer
 from strandline.client.sync_client import SyncClient
 from strandline.client.sync_producer import Letter, Producer
+from strandline.client.unread_failures import Unread
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.processes.asyncio_loop import AsyncioLoop, Future
 
@@ -86,46 +87,51 @@ class AsyncProducer(_AsyncClient[Producer]):
     async def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: Any,
         *,
-        key: bytes | None = None,
+        key: Any = None,
         partition: int | None = None,
-        headers: Sequence[Header] = (),
+        headers: Headers | None = None,
         timestamp_ms: int | None = None,
     ) -> Future[RecordMetadata]:
-        """Accept one record; `await` of what is returned tells where it stands, or raises DeliveryFailed
-        (DeliveryTimeout) or what else hindered it. Waits at most `max_block_ms` for room: BufferFull, ClientClosed.
-        Nothing is accepted where that is cancelled."""
+        """Accept one record, as `TrioProducer.send` takes it; `await` of what is returned tells where it stands, or
+        raises DeliveryFailed (DeliveryTimeout) or what else hindered it. Waits at most `max_block_ms` for room:
+        BufferFull, ClientClosed. Nothing is accepted where that is cancelled."""
+        topic_of(topic)
+        pair = self._front.serializers.key_and_value(key, value)
         delivery: Future[RecordMetadata] = self._loop.future()
-        stamp = self._front.now_ms() if timestamp_ms is None else timestamp_ms
+        stamp = self._front.now_ms() if timestamp_ms is None else timestamp_of(timestamp_ms)
         sink = _RecordSink(self._loop, delivery, stamp)
-        await self._post(Letter(topic, ((key, value),), sink, partition, headers, stamp))
+        await self._post(Letter(topic, (pair,), sink, partition_of(partition), headers_of(headers), stamp))
         return delivery
 
     async def send_many(
         self,
         topic: str,
-        records: Iterable[ToSend],
+        records: Iterable[Sequence[Any]],
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Future[list[DeliveredBatch]]:
         """Accept many (key, value) pairs, in order; one delivery settles for all of them, as that of `TrioProducer`."""
+        topic_of(topic)
+        listed = self._front.serializers.records(records if isinstance(records, list | tuple) else list(records))
         delivery: Future[list[DeliveredBatch]] = self._loop.future()
-        listed = records if isinstance(records, list | tuple) else list(records)
         sink = _RecordsSink(self._loop, delivery, len(listed))
-        stamp = self._front.now_ms() if timestamp_ms is None else timestamp_ms
+        stamp = self._front.now_ms() if timestamp_ms is None else timestamp_of(timestamp_ms)
         if listed:
-            await self._post(Letter(topic, listed, sink, partition, (), stamp))
+            await self._post(Letter(topic, listed, sink, partition_of(partition), (), stamp))
         return delivery
 
     async def flush(self, timeout_ms: float | None = None) -> None:
         """See `TrioProducer.flush`."""
         await self._cross(self._front.flush_in_loop, None if timeout_ms is None else timeout_ms / 1000)
+        self._front.raise_failures()
 
     async def close(self, timeout_ms: float | None = None) -> None:
         """See `TrioProducer.close`. Where that is cancelled it goes on in the background."""
-        await self._loop.in_thread(partial(self._front.close, None if timeout_ms is None else timeout_ms / 1000))
+        await self._loop.in_thread(partial(self._front.end, None if timeout_ms is None else timeout_ms / 1000))
+        self._front.raise_failures()
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """After an error nothing is waited for, as in trio: what is left fails with it."""
@@ -155,7 +161,7 @@ class AsyncProducer(_AsyncClient[Producer]):
 
     async def _post(self, letter: Letter) -> None:
         deadline = self._loop.time() + self._front.room_timeout_s
-        while not self._front.offer(letter, 0.0):
+        while not self._front.offer(letter, len(letter.records), 0.0):
             left_s = deadline - self._loop.time()
             if left_s <= 0:
                 self._front.refuse_for_want_of_room(letter)
@@ -166,18 +172,23 @@ class AsyncProducer(_AsyncClient[Producer]):
 class _RecordSink:
     """Has what becomes of one record told in its loop."""
 
-    __slots__ = ("_delivery", "_loop", "_timestamp_ms")
+    __slots__ = ("_delivery", "_error", "_loop", "_timestamp_ms")
 
     def __init__(self, loop: AsyncioLoop, delivery: Future[RecordMetadata], timestamp_ms: int) -> None:
         self._loop = loop
         self._delivery = delivery
         self._timestamp_ms = timestamp_ms
+        self._error: Exception | None = None
 
-    def delivered(self, batch: DeliveredBatch, first_index: int, count: int) -> None:
+    def delivered(self, batch: DeliveredBatch, first_index: int, count: int, start: int) -> None:
         self._loop.settle(self._delivery, record_metadata(batch, first_index, self._timestamp_ms), None)
 
-    def failed(self, error: Exception, count: int) -> None:
+    def failed(self, error: Exception, count: int, start: int) -> None:
+        self._error = error
         self._loop.settle(self._delivery, None, error)
+
+    def unread_failures(self) -> Unread:
+        return Unread(1, self._error) if self._loop.is_unread(self._delivery) else Unread(0, None)
 
 
 class _RecordsSink(RecordsSink):
@@ -190,6 +201,9 @@ class _RecordsSink(RecordsSink):
 
     def _settle(self) -> None:
         self._loop.settle(self._delivery, self.batches, self.error)
+
+    def unread_failures(self) -> Unread:
+        return Unread(self.failed_records, self.error) if self._loop.is_unread(self._delivery) else Unread(0, None)
 
 
 if TYPE_CHECKING:

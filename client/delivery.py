@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 import trio
 
 from strandline.client.errors import DeliveryFailed
+from strandline.client.unread_failures import Unread
 from strandline.runtime.mistakes import call_back
 
 T = TypeVar("T")
@@ -55,20 +56,26 @@ class FailedBatch(NamedTuple):
 class DeliverySink(Protocol):
     """Told once per batch that holds records of one call; called in the event loop's thread, must not raise."""
 
-    def delivered(self, batch: DeliveredBatch, first_index: int, count: int) -> None:
-        """`count` records, from index `first_index` of the batch on, are acknowledged."""
+    def delivered(self, batch: DeliveredBatch, first_index: int, count: int, start: int) -> None:
+        """`count` records, from index `first_index` of the batch on, are acknowledged: those from index `start` on of
+        the records that were given."""
 
-    def failed(self, error: Exception, count: int) -> None:
-        """`count` records were given up or never accepted."""
+    def failed(self, error: Exception, count: int, start: int) -> None:
+        """`count` records were given up or never accepted: those from index `start` on."""
+
+    def unread_failures(self) -> Unread:
+        """What has failed of them so far, if nobody has read it."""
 
 
 class Awaited(Generic[T]):
     """A result that is set once in the event loop: `await` it, or be called back."""
 
-    __slots__ = ("_callbacks", "_error", "_is_done", "_settled", "_traceback", "_value")
+    __slots__ = ("_callbacks", "_error", "_is_done", "_is_read", "_settled", "_traceback", "_value")
 
     def __init__(self) -> None:
         self._is_done = False
+        self._is_read = False
+        """The program has asked for the outcome, or will be told."""
         self._value: T | None = None
         self._error: Exception | None = None
         self._traceback: TracebackType | None = None
@@ -92,11 +99,13 @@ class Awaited(Generic[T]):
         """The error; None where it went well. RuntimeError before that is known."""
         if not self._is_done:
             raise RuntimeError(f"the outcome is not known yet: await the {type(self).__name__}")
+        self._is_read = True
         return self._error
 
     def add_done_callback(self, fn: Callable[[Self], object]) -> None:
         """Call `fn(self)` in the event loop once the outcome is known: at once where it is. An exception in it is
         warned of and ends nothing."""
+        self._is_read = True
         if self._is_done:
             call_back(fn, self)
         elif self._callbacks is None:
@@ -135,11 +144,14 @@ class Delivery(Awaited[RecordMetadata]):
         super().__init__()
         self._timestamp_ms = timestamp_ms
 
-    def delivered(self, batch: DeliveredBatch, first_index: int, count: int) -> None:
+    def delivered(self, batch: DeliveredBatch, first_index: int, count: int, start: int) -> None:
         self.settle(record_metadata(batch, first_index, self._timestamp_ms), None)
 
-    def failed(self, error: Exception, count: int) -> None:
+    def failed(self, error: Exception, count: int, start: int) -> None:
         self.settle(None, error)
+
+    def unread_failures(self) -> Unread:
+        return Unread(0, None) if self._error is None or self._is_read else Unread(1, self._error)
 
 
 def record_metadata(batch: DeliveredBatch, index: int, timestamp_ms: int) -> RecordMetadata:
@@ -151,6 +163,9 @@ def record_metadata(batch: DeliveredBatch, index: int, timestamp_ms: int) -> Rec
 
 class RecordsSink(ABC):
     """Counts what becomes of `expected` records that were sent together."""
+
+    _is_read: bool
+    """The program has asked for the outcome, or will be told."""
 
     def __init__(self, expected: int) -> None:
         self.batches: list[DeliveredBatch] = []
@@ -167,15 +182,18 @@ class RecordsSink(ABC):
         """How many are not settled yet."""
         return self._expected - self.delivered_records - self.failed_records
 
-    def delivered(self, batch: DeliveredBatch, first_index: int, count: int) -> None:
+    def delivered(self, batch: DeliveredBatch, first_index: int, count: int, start: int) -> None:
         self.batches.append(batch)
         self.delivered_records += count
         self._settle_if_whole()
 
-    def failed(self, error: Exception, count: int) -> None:
+    def failed(self, error: Exception, count: int, start: int) -> None:
         self.error = self.error or error
         self.failed_records += count
         self._settle_if_whole()
+
+    def unread_failures(self) -> Unread:
+        return Unread(0, None) if self._is_read else Unread(self.failed_records, self.error)
 
     def _settle_if_whole(self) -> None:
         if self.open_records <= 0:

@@ -124,7 +124,7 @@ class TopicAlreadyExists(AnsweredError):
     """A topic of that name is there already."""
 
 
-class InvalidTopic(AnsweredError):
+class InvalidTopic(AnsweredError, ValueError):
     """The topic's name is not legal."""
 
 
@@ -197,6 +197,16 @@ class DeliveryTimeout(DeliveryFailed):
     """`delivery_timeout_ms` passed before the record was acknowledged."""
 
 
+class SendsFailed(DeliveryFailed):
+    """Some of the records sent before were not delivered, and the program has not asked what became of them: raised by
+    `flush`, by `close` and at the end of the block. `failed_records` counts them, `cause` is the first one's error.
+    Each is told of once."""
+
+    def __init__(self, text: str, *, failed_records: int, outcome_unknown: bool, cause: Exception) -> None:
+        super().__init__(text, outcome_unknown=outcome_unknown, cause=cause)
+        self.failed_records = failed_records
+
+
 class SequenceTaken(DeliveryFailed):
     """With a given identity: the leader knows the batch's numbers as taken, or they do not follow the last ones that it
     knows. Somebody else with this identity wrote there, or this producer itself, whose answer was lost: then
@@ -215,8 +225,9 @@ class RecordDropped(BufferFull):
     """As `BufferFull`, with `buffer_full="drop"`: the record was discarded, as asked for."""
 
 
-class InvalidRecordValue(ClientError):
-    """A key, value or header that is not bytes (or None), or a timestamp that is not an integer of milliseconds."""
+class InvalidRecordValue(ClientError, TypeError):
+    """What was given to `send` is not what a record is made of: a key, value or header that is not bytes (or None), a
+    timestamp that is not an integer of milliseconds, a topic that is not a string."""
 
 
 class FlushTimedOut(ClientError):

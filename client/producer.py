@@ -48,16 +48,25 @@ from strandline.client.errors import (
     ClientClosed,
     ClientError,
     FlushTimedOut,
-    InvalidRecordValue,
     RecordDropped,
     RecordTooLarge,
+    SendsFailed,
     UnknownTopic,
 )
 from strandline.client.links import Links
 from strandline.client.metadata import Metadata, TopicView
 from strandline.client.partitioner import partition_for_key
+from strandline.client.record_checks import (
+    Headers,
+    Serializer,
+    Serializers,
+    headers_of,
+    partition_of,
+    timestamp_of,
+    topic_of,
+)
+from strandline.client.run_acceptance import CANCELLED, RunAcceptance, refusal
 from strandline.client.sender import Sender
-from strandline.client.service import Service
 from strandline.client.settings import ProducerSettings, from_mapping
 from strandline.client.signals import News, Pump
 from strandline.protocol.errors import ErrorCode
@@ -69,7 +78,7 @@ RECORDS_PER_CHUNK = 2_000
 """Records taken without letting other tasks run: some 3 ms."""
 
 
-class TrioProducer(Service):
+class TrioProducer(RunAcceptance):
     """Settings: `ProducerSettings`, as keyword arguments. `on_batch` is told of every settled batch.
 
     Either used as an async context manager, or its `run` is started in a nursery of one's own.
@@ -81,9 +90,13 @@ class TrioProducer(Service):
         *,
         environment: ClientEnvironment | None = None,
         on_batch: Callable[[DeliveredBatch | FailedBatch], None] | None = None,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
         **settings: Any,
     ) -> None:
+        """The serializers make bytes of what is sent, but for None, in the task that sends."""
         super().__init__()
+        self._serializers = Serializers(key_serializer, value_serializer)
         self.settings = from_mapping(ProducerSettings, {"bootstrap_servers": bootstrap_servers, **settings})
         self._environment = environment or production_client_environment()
         self._pump = Pump()
@@ -107,43 +120,49 @@ class TrioProducer(Service):
     async def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: Any,
         *,
-        key: bytes | None = None,
+        key: Any = None,
         partition: int | None = None,
-        headers: Sequence[Header] = (),
+        headers: Headers | None = None,
         timestamp_ms: int | None = None,
     ) -> Delivery:
-        """Accept one record; the delivery tells what becomes of it.
+        """Accept one record; the delivery tells what becomes of it. Key and value are bytes or None, unless there are
+        serializers; headers a dict or pairs.
 
-        Errors, nothing accepted: BufferFull and UnknownTopic or what else hindered it after `max_block_ms`,
-        RecordTooLarge, InvalidRecordValue, ClientClosed.
+        Errors, nothing accepted: InvalidRecordValue (a TypeError), InvalidTopic, what a serializer raises; BufferFull
+        and UnknownTopic or what else hindered it after `max_block_ms`, RecordTooLarge, ClientClosed.
         """
-        stamp = self._environment.wall_clock.now_ms() if timestamp_ms is None else timestamp_ms
+        topic_of(topic)
+        pair = self._serializers.key_and_value(key, value)
+        own_headers = headers_of(headers)
+        stamp = self.now_ms() if timestamp_ms is None else timestamp_of(timestamp_ms)
         delivery = Delivery(stamp)
         await self._checkpoint(1)  # before: who is cancelled has sent nothing
-        if self.accept_now(topic, (key, value), delivery, partition, headers, stamp):
+        if self.accept_now(topic, pair, delivery, partition_of(partition), own_headers, stamp):
             return delivery
-        error = await self.accept(
-            topic, [(key, value)], delivery, partition=partition, headers=headers, timestamp_ms=stamp
-        )
+        error = await self.accept(topic, [pair], delivery, partition=partition, headers=own_headers, timestamp_ms=stamp)
         if error is not None and not isinstance(error, RecordDropped):
+            delivery.exception()  # it counts as read: it is raised here
             raise error
         return delivery
 
     async def send_many(
         self,
         topic: str,
-        records: Iterable[ToSend],
+        records: Iterable[Sequence[Any]],
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> ManyDelivery:
         """Accept many (key, value) pairs, or many (key, value, headers, timestamp_ms), in order; one delivery settles
-        for all of them, batch by batch. A record that is not accepted counts as failed there."""
-        listed = records if isinstance(records, list | tuple) else list(records)
+        for all of them, batch by batch. A record that is not accepted counts as failed there. Nothing is accepted after
+        InvalidRecordValue (a TypeError), InvalidTopic and what a serializer raises."""
+        topic_of(topic)
+        listed = self._serializers.records(records if isinstance(records, list | tuple) else list(records))
+        stamp = None if timestamp_ms is None else timestamp_of(timestamp_ms)
         delivery = ManyDelivery(len(listed))
-        await self.accept(topic, listed, delivery, partition=partition, timestamp_ms=timestamp_ms)
+        await self.accept(topic, listed, delivery, partition=partition_of(partition), timestamp_ms=stamp)
         return delivery
 
     async def send_encoded(
@@ -224,21 +243,21 @@ class TrioProducer(Service):
                             await self._take_in(partial(self._accumulator.open_batch, queue, group[start], headers))
                         except RecordTooLarge as error:
                             refused = error
-                            sink.failed(error, 1)
+                            self.refuse(sink, error, 1)
                             start, left = start + 1, left - 1
                     left -= stop - start
         except ClientError as error:
             refused = error
         except RefusedRecord as error:
             left -= error.index - start
-            refused = _refusal(topic, error.__cause__)
+            refused = refusal(topic, error.__cause__)
         except Exception as error:
-            refused = _refusal(topic, error)
+            refused = refusal(topic, error)
         except trio.Cancelled:
-            sink.failed(self._closed_error("sending was cancelled before the record was accepted"), left)
+            self.refuse(sink, self._closed_error(CANCELLED), left)
             raise
         if left and refused is not None:
-            sink.failed(refused, left)
+            self.refuse(sink, refused, left)
         return refused
 
     async def accept_encoded(
@@ -255,14 +274,29 @@ class TrioProducer(Service):
                 await self._take_in(partial(self._accumulator.add_encoded, queue, batch, sink))
                 left -= batch.records_count
         except ClientError as error:
-            sink.failed(error, left)
+            self.refuse(sink, error, left)
         except trio.Cancelled:
-            sink.failed(self._closed_error("sending was cancelled before the records were accepted"), left)
+            self.refuse(sink, self._closed_error(CANCELLED), left)
             raise
 
     async def flush(self, timeout_ms: float | None = None) -> None:
         """Wait until everything accepted before is settled, well or badly; batches no longer linger meanwhile.
-        FlushTimedOut after `timeout_ms` (default: delivery_timeout_ms)."""
+        FlushTimedOut after `timeout_ms` (default: delivery_timeout_ms). SendsFailed where something was not delivered
+        and nobody has asked for its outcome."""
+        await self.settled(timeout_ms)
+        self.raise_failures()
+
+    def raise_failures(self) -> None:
+        """SendsFailed where something was not delivered and nobody has asked for its outcome."""
+        if (failures := self.take_failures()) is not None:
+            raise failures
+
+    def take_failures(self) -> SendsFailed | None:
+        """What `raise_failures` would raise; it counts as told."""
+        return self._accumulator.unread.take()
+
+    async def settled(self, timeout_ms: float | None = None) -> None:
+        """As `flush`, of which nothing is raised but FlushTimedOut."""
         limit_ms = self.settings.delivery_timeout_ms + 1_000 if timeout_ms is None else timeout_ms
         number = self._accumulator.next_number()
         deadline = trio.current_time() + limit_ms / 1000
@@ -281,7 +315,8 @@ class TrioProducer(Service):
 
     async def close(self, timeout_ms: float | None = None) -> None:
         """Flush for at most `timeout_ms` (default: delivery_timeout_ms), then stop; what is left fails with
-        DeliveryTimeout, as it does after `stop`. Idempotent, never hangs. FlushTimedOut if something was left."""
+        DeliveryTimeout, as it does after `stop`. Idempotent, never hangs. FlushTimedOut if something was left;
+        SendsFailed as `flush`."""
         if self._closed:
             return
         self._closed = True
@@ -314,7 +349,7 @@ class TrioProducer(Service):
 
     @property
     def failed_records(self) -> int:
-        """Accepted records that were given up so far."""
+        """Records that were not delivered so far, whoever refused them or gave them up."""
         return self._accumulator.failed_records
 
     # --- Tasks ---
@@ -433,9 +468,3 @@ class TrioProducer(Service):
         if self._since_checkpoint >= RECORDS_PER_CHUNK // 4:
             self._since_checkpoint = 0
             await trio.lowlevel.checkpoint()
-
-
-def _refusal(topic: str, cause: BaseException | None) -> InvalidRecordValue:
-    error = InvalidRecordValue(f"a record for {topic!r} is refused: {cause!r}; keys and values are bytes or None")
-    error.__cause__ = cause
-    return error

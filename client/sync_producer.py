@@ -9,37 +9,41 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, ClassVar
 
 import trio
 
 from strandline.client.accumulator import EncodedBatch, EncodedBatches, Header, ToSend
-from strandline.client.delivery import (
-    DeliveredBatch,
-    DeliverySink,
-    FailedBatch,
-    RecordMetadata,
-    RecordsSink,
-    record_metadata,
-)
+from strandline.client.delivery import DeliveredBatch, DeliverySink, FailedBatch
 from strandline.client.errors import (
     BufferFull,
     ClientClosed,
     FlushTimedOut,
-    NotSettledYet,
     RecordDropped,
     RequestTimedOut,
+    SendsFailed,
 )
 from strandline.client.producer import TrioProducer
+from strandline.client.record_checks import (
+    Headers,
+    Serializer,
+    Serializers,
+    headers_of,
+    partition_of,
+    timestamp_of,
+    topic_of,
+)
+from strandline.client.send_futures import Run, SendFuture, SendManyFuture, Where, send_future
 from strandline.client.signals import News
 from strandline.client.sync_client import GRACE_S, SyncClient
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
+from strandline.runtime.mistakes import warn
 from strandline.runtime.processes.mailbox import Mailbox
-from strandline.runtime.processes.outcomes import Outcome
 from strandline.runtime.processes.portal import ForkedPortal, PortalClosed, close_at_exit
-
-T = TypeVar("T")
 
 MAILBOX_RECORDS = 10_000
 """Records that may wait for the event loop; `send_many` counts as so many."""
@@ -47,62 +51,21 @@ MAILBOX_RECORDS = 10_000
 LETTERS_PER_CHECKPOINT = 500
 """Single records taken without letting other tasks run: some 2 ms."""
 
+RUN_RECORDS = 2_000
+"""Most records that are accepted together."""
+
+WHERE = attrgetter("where")
+
 EXIT_FLUSH_MS = 5_000
-"""How long a producer that nobody closed is flushed when the interpreter ends."""
+"""How long a producer is flushed that nobody closed before the interpreter ended, or whose block an error ended."""
+
+LEFT_SOMETHING = (FlushTimedOut, SendsFailed, ClientClosed, RequestTimedOut)
+"""What closing may raise."""
 
 
-class _Sent(Outcome[T]):
-    """What becomes of records: a `concurrent.futures.Future`. `result` raises DeliveryFailed (DeliveryTimeout, …) where
-    some were given up. It waits `timeout` seconds (default: as long as delivery can take), then NotSettledYet.
-    Callbacks run in the event loop's thread: they must be quick, and not wait for a client."""
-
-    _deadline_s: float
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Why the records are not where they should be, None where they are. It waits as `result` does."""
-        return super().exception(self._deadline_s if timeout is None else timeout)
-
-
-class SendFuture(_Sent[RecordMetadata]):
-    """What becomes of one record: where it stands."""
-
-    def __init__(self, deadline_s: float, timestamp_ms: int) -> None:
-        self._deadline_s = deadline_s
-        self._timestamp_ms = timestamp_ms
-
-    def delivered(self, batch: DeliveredBatch, first_index: int, count: int) -> None:
-        self.settle(record_metadata(batch, first_index, self._timestamp_ms))
-
-    def failed(self, error: Exception, count: int) -> None:
-        self.settle(None, error)
-
-    def _too_late(self, timeout: float | None) -> Exception:
-        return NotSettledYet(f"the record's outcome is not known after {timeout:g} s; it is still on its way")
-
-
-class SendManyFuture(RecordsSink, _Sent[list[DeliveredBatch]]):
-    """What becomes of the records of one `send_many`: the batches that hold them, once all are settled; the first
-    failure is raised."""
-
-    def __init__(self, deadline_s: float, expected: int) -> None:
-        self._deadline_s = deadline_s
-        super().__init__(expected)
-
-    def _settle(self) -> None:
-        self.settle(self.batches, self.error)
-
-    def _too_late(self, timeout: float | None) -> Exception:
-        return NotSettledYet(f"{self.open_records} records are not settled after {timeout:g} s")
-
-
-class _Mark:
-    """Put into the mailbox by `flush`: what was sent before it was accepted once it is reached."""
-
-    is_reached = False
-
-
-class Letter(NamedTuple):
-    """Records on their way to the loop, and who is told what becomes of them."""
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """Records on their way to the loop that are told of together."""
 
     topic: str
     records: Sequence[ToSend] | EncodedBatches
@@ -110,6 +73,19 @@ class Letter(NamedTuple):
     partition: int | None
     headers: Sequence[Header]
     timestamp_ms: int
+
+    where: ClassVar[None] = None
+    """They are no part of a run."""
+
+
+class _Mark:
+    """Put into the mailbox by `flush`: what was sent before it was accepted once it is reached."""
+
+    where = None
+    is_reached = False
+
+
+Mail = SendFuture | Letter | _Mark
 
 
 class Producer(SyncClient):
@@ -126,20 +102,27 @@ class Producer(SyncClient):
         *,
         environment: ClientEnvironment | None = None,
         on_batch: Callable[[DeliveredBatch | FailedBatch], None] | None = None,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
         **settings: Any,
     ) -> None:
-        """`on_batch` is called in the event loop's thread for every settled batch; it must be quick and not raise."""
+        """`on_batch` is called in the event loop's thread for every settled batch; it must be quick and not raise. The
+        serializers make bytes of what is sent, but for None, in the thread that sends."""
         super().__init__()
 
         async def make_and_serve() -> TrioProducer:
             client = TrioProducer(bootstrap_servers, environment=environment, on_batch=on_batch, **settings)
-            self._mailbox: Mailbox[Letter | _Mark] = Mailbox(self._portal, MAILBOX_RECORDS)
+            self._mailbox: Mailbox[Mail] = Mailbox(self._portal, MAILBOX_RECORDS)
             self._portal.spawn(lambda: self._run(client))
             return client
 
         self._accepted_letters = 0
-        self._taken: deque[Letter | _Mark] = deque()
-        """Letters out of the mailbox that the producer has not been given yet."""
+        self._taken: deque[tuple[Where | None, list[Mail]]] = deque()
+        """What is out of the mailbox and not given to the producer yet, by runs."""
+        self.serializers = Serializers(key_serializer, value_serializer)
+        self._are_bytes = key_serializer is None and value_serializer is None
+        self._where = Where("", 0, None, False, (), 0.0)
+        """Of the record sent last."""
         self._accepted = News()
         self._has_ended = False
         """No letter will be accepted any more."""
@@ -156,34 +139,52 @@ class Producer(SyncClient):
     def send(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: Any,
+        key: Any = None,
         partition: int | None = None,
-        headers: Sequence[Header] = (),
+        headers: Headers | None = None,
         timestamp_ms: int | None = None,
     ) -> SendFuture:
-        """Accept one record. Waits at most `max_block_ms` for room; what hinders it later (an unknown topic, a record
-        that is too large) is in the future. BufferFull, ClientClosed."""
-        stamp = self.now_ms() if timestamp_ms is None else timestamp_ms
-        future = SendFuture(self._deadline_s, stamp)
-        self._post(Letter(topic, ((key, value),), future, partition, headers, stamp))
+        """Accept one record: key and value are bytes or None, unless there are serializers; headers a dict or pairs.
+
+        Waits at most `max_block_ms` for room. Raises InvalidRecordValue (a TypeError), InvalidTopic, what a serializer
+        raises, BufferFull, ClientClosed. What hinders the record later (an unknown topic, a record that is too large)
+        is in the future; `flush` and `close` raise it if nobody asks that."""
+        if not (self._are_bytes and type(value) is bytes and (key is None or type(key) is bytes)):
+            key, value = self.serializers.key_and_value(key, value)
+        stamp = self.now_ms() if timestamp_ms is None else timestamp_of(timestamp_ms)
+        where = self._where
+        if (
+            where[1] != stamp
+            or where[0] is not topic
+            or where[2] is not partition
+            or where[3] is (key is None)
+            or headers
+            or where[4]
+        ):
+            where = self._where = Where(
+                topic_of(topic), stamp, partition_of(partition), key is not None, headers_of(headers), self._deadline_s
+            )
+        future = send_future(where, (key, value))
+        self._post(future, 1)
         return future
 
     def send_many(
         self,
         topic: str,
-        records: Iterable[ToSend],
+        records: Iterable[Sequence[Any]],
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> SendManyFuture:
         """Accept many (key, value) pairs, or many (key, value, headers, timestamp_ms), in order, with one crossing: the
-        fast way. Lists of some thousand records are best; a list must not be changed afterwards. BufferFull,
-        ClientClosed."""
-        listed = records if isinstance(records, list | tuple) else list(records)
+        fast way. Lists of some thousand records are best; a list must not be changed afterwards. Raises as `send`, and
+        nothing is accepted then."""
+        topic_of(topic)
+        listed = self.serializers.records(records if isinstance(records, list | tuple) else list(records))
         future = SendManyFuture(self._deadline_s, len(listed))
+        stamp = self.now_ms() if timestamp_ms is None else timestamp_of(timestamp_ms)
         if listed:
-            stamp = self.now_ms() if timestamp_ms is None else timestamp_ms
-            self._post(Letter(topic, listed, future, partition, (), stamp))
+            self._post(Letter(topic, listed, future, partition_of(partition), (), stamp), len(listed))
         return future
 
     send_batch = send_many
@@ -193,22 +194,35 @@ class Producer(SyncClient):
         encoded = EncodedBatches(batches)
         future = SendManyFuture(self._deadline_s, len(encoded))
         if batches:
-            self._post(Letter(topic, encoded, future, partition, (), -1))
+            self._post(Letter(topic_of(topic), encoded, future, partition_of(partition), (), -1), len(encoded))
         return future
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent before is settled, well or badly. FlushTimedOut after `timeout` seconds
-        (default: as long as delivery can take)."""
+        (default: as long as delivery can take). SendsFailed where something was not delivered and nobody has asked for
+        its outcome."""
         limit_s = self._deadline_s if timeout is None else timeout
         self._call(self._flush, limit_s, timeout_s=limit_s + GRACE_S)
+        self.raise_failures()
+
+    def raise_failures(self) -> None:
+        """SendsFailed where something was not delivered and nobody has asked for its outcome."""
+        self._client.raise_failures()
 
     async def flush_in_loop(self, limit_s: float | None) -> None:
-        """`flush`, for who waits for it in the loop."""
+        """`flush` without SendsFailed, for who waits for it in the loop."""
         await self._flush(self._deadline_s if limit_s is None else limit_s)
 
     def close(self, timeout: float | None = None) -> None:
         """Flush for at most `timeout` seconds (default: as long as delivery can take), then stop; what is left fails.
-        FlushTimedOut if something was left. Idempotent, never hangs."""
+        FlushTimedOut if something was left; SendsFailed as `flush`. Idempotent, never hangs."""
+        if self._closed:
+            return
+        self.end(timeout)
+        self.raise_failures()
+
+    def end(self, timeout: float | None) -> None:
+        """`close` without SendsFailed."""
         if self._closed:
             return
         if self._portal.is_foreign:
@@ -217,13 +231,30 @@ class Producer(SyncClient):
         limit_s = self._deadline_s if timeout is None else timeout
         try:
             self._call(self._flush_and_close, limit_s, timeout_s=limit_s + GRACE_S)
+        except FlushTimedOut as error:
+            if (failures := self._client.take_failures()) is not None:
+                raise FlushTimedOut(f"{error}; {failures}") from failures.cause
+            raise
         finally:
             self._refuse(self._mailbox.close())
             super().close()
 
-    def _close_unasked(self) -> None:
-        with suppress(FlushTimedOut, ClientClosed, RequestTimedOut):
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Close. After an error what was sent is flushed for `EXIT_FLUSH_MS` at most, and a note of the error says what
+        was not delivered."""
+        if error is None:
+            self.close()
+            return
+        try:
             self.close(EXIT_FLUSH_MS / 1000)
+        except LEFT_SOMETHING as besides:
+            error.add_note(f"and closing the producer: {besides}")
+
+    def _close_unasked(self) -> None:
+        try:
+            self.close(EXIT_FLUSH_MS / 1000)
+        except LEFT_SOMETHING as error:
+            warn(f"a Producer was not closed: {error}")
 
     def partitions_for(self, topic: str) -> list[int]:
         """The topic's partitions. UnknownTopic or what hindered it after `max_block_ms`."""
@@ -240,29 +271,28 @@ class Producer(SyncClient):
 
     @property
     def failed_records(self) -> int:
-        """Accepted records that were given up so far."""
+        """Records that were not delivered so far, whoever refused them or gave them up."""
         return self._client.failed_records
 
     # --- Letters ---
 
-    def offer(self, letter: Letter, wait_s: float) -> bool:
-        """Post it; False where there is no room within that time. ClientClosed."""
+    def offer(self, letter: SendFuture | Letter, size: int, wait_s: float) -> bool:
+        """Post it; False where there is no room for so many records within that time. ClientClosed."""
         if self._closed:
             raise ClientClosed("the producer is closed")
-        if self._portal.is_foreign:
-            raise self.forked_error()
         try:
-            return self._mailbox.put(letter, len(letter.records), wait_s)
+            return self._mailbox.put(letter, size, wait_s)
         except ForkedPortal:
             raise self.forked_error() from None
         except PortalClosed:
             raise self.ended_error() from self.failure
 
-    def refuse_for_want_of_room(self, letter: Letter) -> None:
+    def refuse_for_want_of_room(self, letter: SendFuture | Letter) -> None:
         """What `buffer_full` says. BufferFull where nobody else is told."""
         if self.settings.buffer_full == "drop":
             text = "buffer_memory is full of records that wait for delivery; the record was dropped (buffer_full=drop)"
-            letter.sink.failed(RecordDropped(text), len(letter.records))
+            with suppress(PortalClosed):
+                self._portal.post(self._refuse, [letter], RecordDropped(text))
             return
         raise BufferFull(
             f"buffer_memory is full of records that wait for delivery, and stayed so for "
@@ -276,8 +306,8 @@ class Producer(SyncClient):
             if not await self._accepted.wait_until(deadline):
                 return
 
-    def _post(self, letter: Letter) -> None:
-        if not self.offer(letter, self.room_timeout_s):
+    def _post(self, letter: SendFuture | Letter, size: int) -> None:
+        if not self.offer(letter, size, self.room_timeout_s):
             self.refuse_for_want_of_room(letter)
 
     async def _run(self, client: TrioProducer) -> None:
@@ -295,44 +325,56 @@ class Producer(SyncClient):
         finally:  # whoever is refused now finds the failure noted
             self._has_ended = True
             self._accepted.tell()
-            self._refuse([*self._taken, *self._mailbox.close()])
+            left = [letter for _, letters in self._taken for letter in letters]
+            self._taken.clear()
+            self._refuse([*left, *self._mailbox.close()])
 
     async def _take_letters(self, client: TrioProducer) -> None:
         """Hand letters to the producer, in order."""
         while True:
-            letters = self._taken = deque(await self._mailbox.take_all())
+            letters = await self._mailbox.take_all()
+            self._taken.extend((where, list(run)) for where, run in groupby(letters, WHERE))
             self._accepted.tell()  # there is room again, whatever these have to wait for
-            while letters:
-                letter = letters.popleft()
-                if isinstance(letter, _Mark):
-                    letter.is_reached = True
-                    self._accepted.tell()
-                    continue
-                topic, records, sink, partition, headers, timestamp_ms = letter
-                if isinstance(records, EncodedBatches):
-                    await client.accept_encoded(topic, records, sink, partition)
-                    self._accepted_letters += 1
-                    continue
-                if len(records) == 1 and client.accept_now(topic, records[0], sink, partition, headers, timestamp_ms):
-                    self._accepted_letters += 1
-                    if self._accepted_letters % LETTERS_PER_CHECKPOINT == 0:
-                        await trio.lowlevel.checkpoint()
-                    continue
-                await client.accept(
-                    topic, records, sink, partition=partition, headers=headers, timestamp_ms=timestamp_ms
-                )
-                self._accepted_letters += 1
-            self._accepted.tell()
+            while self._taken:
+                where, run = self._taken[0]
+                if where is None:
+                    await self._take_letter(client, run.pop(0))
+                else:
+                    together: list[Any] = run[:RUN_RECORDS]
+                    del run[:RUN_RECORDS]
+                    await client.accept_run(where, Run(together))
+                if not run:
+                    self._taken.popleft()
 
-    def _refuse(self, letters: Iterable[Letter | _Mark]) -> None:
+    async def _take_letter(self, client: TrioProducer, letter: Mail) -> None:
+        """One that stands by itself."""
+        if isinstance(letter, _Mark):
+            letter.is_reached = True
+            self._accepted.tell()
+            return
+        assert isinstance(letter, Letter)
+        topic, records, sink, stamp = letter.topic, letter.records, letter.sink, letter.timestamp_ms
+        partition, headers = letter.partition, letter.headers
+        if isinstance(records, EncodedBatches):
+            await client.accept_encoded(topic, records, sink, partition)
+        elif len(records) > 1 or not client.accept_now(topic, records[0], sink, partition, headers, stamp):
+            await client.accept(topic, records, sink, partition=partition, headers=headers, timestamp_ms=stamp)
+        else:
+            self._accepted_letters += 1
+            if self._accepted_letters % LETTERS_PER_CHECKPOINT == 0:
+                await trio.lowlevel.checkpoint()
+
+    def _refuse(self, letters: Iterable[Mail], reason: Exception | None = None) -> None:
+        """Those that the producer was not given. Without a reason: it was closed before."""
         for letter in letters:
-            if isinstance(letter, _Mark):
-                continue
-            error = ClientClosed("the producer was closed before it took the record")
-            if self.failure is not None:
+            error = reason or ClientClosed("the producer was closed before it took the record")
+            if reason is None and self.failure is not None:
                 error = self.ended_error()
                 error.__cause__ = self.failure
-            letter.sink.failed(error, len(letter.records))
+            if isinstance(letter, SendFuture):
+                self._client.refuse(Run([letter]), error, 1)
+            elif isinstance(letter, Letter):
+                self._client.refuse(letter.sink, error, len(letter.records))
 
     async def _flush(self, limit_s: float) -> None:
         deadline = trio.current_time() + limit_s
@@ -343,7 +385,7 @@ class Producer(SyncClient):
                 raise ClientClosed("the producer was closed before all records were accepted for delivery")
             if not await self._accepted.wait_until(deadline):
                 raise FlushTimedOut(f"not all records were accepted for delivery within {limit_s:g} s")
-        await self._client.flush(max(0.0, deadline - trio.current_time()) * 1000)
+        await self._client.settled(max(0.0, deadline - trio.current_time()) * 1000)
 
     async def _flush_and_close(self, limit_s: float) -> None:
         try:

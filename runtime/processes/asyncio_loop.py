@@ -44,6 +44,14 @@ class AsyncioLoop:
                 self._settled.clear()
                 self._announced = False
 
+    def is_unread(self, future: Future[Any]) -> bool:
+        """Whether it has an error that nobody has asked for. From now on that counts as told, to asyncio as well, which
+        would log it."""
+        if future.done() and not future.cancelled() and future._log_traceback:
+            future._log_traceback = False
+            return True
+        return False
+
     async def result_of(self, outcome: Outcome[T]) -> T:
         """Wait for it. Where the task is cancelled meanwhile so is what is waited for. What had succeeded before that
         is returned all the same, and the task cancelled at its next await: nothing is lost that was handed out."""

@@ -42,6 +42,10 @@ class Outcome(Future[T]):
     _exception: BaseException | None = None
     _traceback: TracebackType | None = None
     """As it was when it came: many may share an error, and each `raise` would add to what the last one left."""
+    _is_read = False
+    """The program has asked for the outcome, or will be told."""
+    _patience_s: float | None = None
+    """How long who asks without a timeout waits; None: without limit."""
     _listeners: deque[Listener] | None = None
     _views: dict[int, bool] | None = None
     """Whether it seems to be settled, to each thread that holds the condition."""
@@ -73,13 +77,16 @@ class Outcome(Future[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The error, None where it went well. TimeoutError where that is not known after `timeout` seconds."""
-        if not (self.done() or self.wait(timeout)):
-            raise self._too_late(timeout)
+        limit_s = self._patience_s if timeout is None else timeout
+        if not (self.done() or self.wait(limit_s)):
+            raise self._too_late(limit_s)
+        self._is_read = True
         return self._exception
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
         """Call `fn(self)` once it is set: in the event loop's thread, or at once where it is set already. An exception
         in it is warned of and ends nothing."""
+        self._is_read = True
         self.listen(partial(call_back, fn))
 
     def settle(self, value: T | None, error: BaseException | None = None) -> None:

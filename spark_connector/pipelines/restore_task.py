@@ -242,9 +242,9 @@ class TopicLog:
     def close(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            from strandline.client.errors import FlushTimedOut
+            from strandline.client.errors import FlushTimedOut, SendsFailed
 
-            with suppress(FlushTimedOut):  # who is under way is known to have failed
+            with suppress(FlushTimedOut, SendsFailed):  # who is under way is known to have failed
                 producer.close(timeout=0.0)
 
     def end(self) -> int:

@@ -9,10 +9,10 @@ from typing import Any
 
 from strandline import Admin, Consumer, Producer
 from strandline.client import KnownProducer, ProducerIdentity
-from strandline.client.errors import AnsweredError, ClientError, FlushTimedOut
+from strandline.client.errors import AnsweredError, ClientError, FlushTimedOut, SendsFailed
 from strandline.client.errors import UnknownTopic as NoSuchTopic
+from strandline.client.send_futures import SendManyFuture
 from strandline.client.settings import AdminSettings, ConsumerSettings
-from strandline.client.sync_producer import SendManyFuture
 from strandline.protocol.messages import ConfigResource
 from strandline.protocol.records.batch import scan
 from strandline.protocol.records.of_producer import records_of_producer
@@ -207,7 +207,7 @@ class SinkClusterClient:
     def close_producer(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            with suppress(FlushTimedOut):  # who is under way knows it by its future
+            with suppress(FlushTimedOut, SendsFailed):  # who is under way knows it by its future
                 producer.close(timeout=0.0)
 
     # --- Time ---

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from strandline import Producer
 from strandline.client.accumulator import EncodedBatch, Header, ToSend
-from strandline.client.sync_producer import SendManyFuture
+from strandline.client.send_futures import SendManyFuture
 from strandline.protocol.records.batch import HEADER_BYTES
 from strandline.protocol.records.columnar import I64
 from strandline.protocol.records.compression import Codec, compress

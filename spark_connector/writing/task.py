@@ -18,9 +18,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from strandline import Admin, Producer
-from strandline.client.errors import ClientError, FlushTimedOut
+from strandline.client.errors import ClientError, FlushTimedOut, SendsFailed
+from strandline.client.send_futures import SendManyFuture
 from strandline.client.settings import AdminSettings
-from strandline.client.sync_producer import SendManyFuture
 from strandline.runtime.client_environment import production_client_environment
 from strandline.spark_connector.errors import WriteFailed
 from strandline.spark_connector.options.sink_options import SinkOptions
@@ -98,7 +98,7 @@ def write_again(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Task
     except ClientError as error:
         raise _failure(error) from error
     finally:
-        with suppress(FlushTimedOut):  # what is left belongs to a task that fails anyhow, and says why
+        with suppress(FlushTimedOut, SendsFailed):  # what is left belongs to a task that fails anyhow, and says why
             producer.close(timeout=0.0 if producer.failed_records else None)
     return TaskReport(rows_count)
 

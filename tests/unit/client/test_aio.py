@@ -64,7 +64,7 @@ def test_produce_consume_and_describe(cluster: FakeCluster) -> None:
             with pytest.raises(RecordTooLarge):
                 await (await producer.send("t", b"x" * 2_000_000))
             await producer.flush()
-            assert (producer.delivered_records, producer.failed_records, producer.waiting()) == (5300, 0, {})
+            assert (producer.delivered_records, producer.failed_records, producer.waiting()) == (5300, 1, {})
             unawaited = await producer.send("t", b"last")
         assert (unawaited.result().offset, called) == (5300, [0]), "what was sent is flushed by closing"
         with pytest.raises(ClientClosed):

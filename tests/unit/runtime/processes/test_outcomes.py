@@ -189,4 +189,4 @@ def test_one_that_nobody_waits_for_costs_no_more_than_its_value() -> None:
     outcome: Outcome[int] = Outcome()
     assert not outcome.done() and vars(outcome) == {}
     outcome.settle(1)
-    assert outcome.result() == 1 and set(vars(outcome)) == {"_result", "_is_settled"}
+    assert set(vars(outcome)) == {"_result", "_is_settled"} and outcome.result() == 1

@@ -1,0 +1,118 @@
+"""How records that were sent one by one are accepted together: a run of them costs about what one of them does.
+
+Part of `TrioProducer`, for who sends from another thread (`sync_producer`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import trio
+
+from strandline.client.accumulator import Accumulator, PartitionQueue, RefusedRecord
+from strandline.client.delivery import DeliverySink
+from strandline.client.errors import ClientClosed, ClientError, InvalidRecordValue, RecordTooLarge
+from strandline.client.metadata import TopicView
+from strandline.client.send_futures import Run, SendFuture, Where
+from strandline.client.service import Service
+from strandline.client.settings import Partitioner
+from strandline.protocol.types import TopicPartition
+
+CANCELLED = "sending was cancelled before the records were accepted"
+
+
+class RunAcceptance(Service):
+    """What it needs of the producer is abstract."""
+
+    _accumulator: Accumulator
+    _partition_for_key: Partitioner
+
+    async def accept_run(self, where: Where, run: Run) -> None:
+        """As `accept`, of records that were sent one after the other to one topic, with the same headers and timestamp.
+        Each has a future of its own, and is refused by itself where nothing is wrong with the others."""
+        left = [run]
+        try:
+            layout = await self._layout(where.topic, where.partition)
+            await self._checkpoint(len(run))
+            parts = self._parts(where, run, layout)
+            left = [part for _, part in parts]
+            for number, part in parts:
+                del left[0]
+                await self._accept_part(where, part, self._accumulator.queue(TopicPartition(where.topic, number)))
+        except ClientError as error:
+            self._refuse_runs(left, error)
+        except trio.Cancelled:
+            self._refuse_runs(left, self._closed_error(CANCELLED))
+            raise
+
+    def _parts(self, where: Where, run: Run, layout: TopicView) -> list[tuple[int, Run]]:
+        """By partitions, in order within each. A record for which the program's partitioner raises is refused."""
+        if where.partition is not None:
+            return [(where.partition, run)]
+        if not where.is_keyed:
+            return [(self._sticky_partition(layout), run)]
+        groups: dict[int, list[SendFuture]] = {}
+        choose, count = self._partition_for_key, len(layout.partitions)
+        for future, (key, _) in zip(run.futures, run.records(), strict=True):
+            try:
+                groups.setdefault(choose(key, count), []).append(future)  # type: ignore[arg-type]  # it has a key
+            except Exception as error:
+                self.refuse(Run([future]), refusal(where.topic, error), 1)
+        return [(number, Run(futures)) for number, futures in groups.items()]
+
+    async def _accept_part(self, where: Where, part: Run, queue: PartitionQueue) -> None:
+        """What goes to one partition. What raises has been told to those whom it concerns here."""
+        headers, start = where.headers, 0
+        while start < len(part):
+            part = Run(part.futures[start:]) if start else part
+            records, start = part.records(), 0
+            try:
+                while (start := queue.extend(where.timestamp_ms, records, start, part, headers)) < len(records):
+                    await self._take_in(partial(self._accumulator.open_batch, queue, records[start], headers))
+                return
+            except RecordTooLarge as error:
+                refused: Exception = error
+            except RefusedRecord as error:
+                start, refused = error.index, refusal(where.topic, error.__cause__)
+            except (ClientError, trio.Cancelled) as error:
+                reason = error if isinstance(error, ClientError) else self._closed_error(CANCELLED)
+                self._refuse_runs([Run(part.futures[start:])], reason)
+                raise
+            self.refuse(Run([part.futures[start]]), refused, 1)
+            start += 1
+
+    def _refuse_runs(self, runs: Iterable[Run], error: Exception) -> None:
+        for run in runs:
+            self.refuse(run, error, len(run))
+
+    def refuse(self, sink: DeliverySink, error: Exception, count: int) -> None:
+        """So many records of the sink's are not accepted."""
+        self._accumulator.fail(sink, error, count, 0)
+
+    @abstractmethod
+    async def _layout(self, topic: str, partition: int | None) -> TopicView:
+        """The topic's, which has that partition. ClientError."""
+
+    @abstractmethod
+    def _sticky_partition(self, layout: TopicView) -> int:
+        """For records without a key."""
+
+    @abstractmethod
+    async def _take_in(self, take: Callable[[float], bool]) -> None:
+        """`take(now)`, once there is memory for it. ClientError."""
+
+    @abstractmethod
+    async def _checkpoint(self, records_count: int) -> None:
+        """Let others run after so many records."""
+
+    @abstractmethod
+    def _closed_error(self, text: str) -> ClientClosed:
+        """With what ended the producer, if that is why."""
+
+
+def refusal(topic: str, cause: BaseException | None) -> InvalidRecordValue:
+    error = InvalidRecordValue(f"a record for {topic!r} is refused: {cause!r}; keys and values are bytes or None")
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,118 @@
+"""What becomes of records, as threads ask for it: the futures of `Producer.send` and `send_many`.
+
+There is one future per record, so little is done for each. It is its own letter to the loop: it brings key and value
+along, and where they go. Records that were sent one after the other to the same place, with the same headers and in the
+same millisecond are accepted together, as a run. When a batch is acknowledged each of its futures is given the batch
+and its index there; where the record stands is worked out when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from strandline.client.accumulator import Header, KeyAndValue
+from strandline.client.delivery import DeliveredBatch, RecordMetadata, RecordsSink, record_metadata
+from strandline.client.errors import NotSettledYet
+from strandline.client.unread_failures import Unread
+from strandline.runtime.processes.outcomes import Outcome
+
+
+class Where(NamedTuple):
+    """What records of one run have in common."""
+
+    topic: str
+    timestamp_ms: int
+    partition: int | None
+    is_keyed: bool
+    headers: tuple[Header, ...]
+    deadline_s: float
+    """How long who asks for the outcome waits."""
+
+
+class SendFuture(Outcome[RecordMetadata]):
+    """What becomes of one record: a `concurrent.futures.Future` of where it stands.
+
+    `result` raises DeliveryFailed (DeliveryTimeout, …) or what else kept the record out; `exception` returns that. Both
+    wait `timeout` seconds (default: as long as delivery can take), then NotSettledYet. Callbacks run in the event
+    loop's thread: they must be quick, and not wait for a client."""
+
+    where: Where
+    pair: KeyAndValue | None
+    """Key and value, until it is settled."""
+    _batch: DeliveredBatch | None = None
+    _index: int
+
+    @property
+    def _result(self) -> RecordMetadata | None:  # type: ignore[override]
+        if self._batch is None:
+            return None
+        return record_metadata(self._batch, self._index, self.where.timestamp_ms)
+
+    @property
+    def _patience_s(self) -> float:  # type: ignore[override]
+        return self.where.deadline_s
+
+    def _too_late(self, timeout: float | None) -> Exception:
+        return NotSettledYet(f"the record's outcome is not known after {timeout:g} s; it is still on its way")
+
+
+_make: Callable[[type[SendFuture]], SendFuture] = SendFuture.__new__
+
+
+def send_future(where: Where, pair: KeyAndValue) -> SendFuture:
+    """A new one; quicker than a call of the class."""
+    future = _make(SendFuture)
+    future.where = where
+    future.pair = pair
+    return future
+
+
+class Run:
+    """Futures of records of one run, or of those of them that go to one partition."""
+
+    __slots__ = ("futures",)
+
+    def __init__(self, futures: Sequence[SendFuture]) -> None:
+        self.futures = futures
+
+    def __len__(self) -> int:
+        return len(self.futures)
+
+    def records(self) -> list[KeyAndValue]:
+        """To be encoded, in order."""
+        return [future.pair for future in self.futures]  # type: ignore[misc]  # not settled yet
+
+    def delivered(self, batch: DeliveredBatch, first_index: int, count: int, start: int) -> None:
+        for index, future in enumerate(self.futures[start : start + count], first_index):
+            future._batch = batch
+            future._index = index
+            future.pair = None
+            future._is_settled = True
+            if future._listeners:
+                future.tell()
+
+    def failed(self, error: Exception, count: int, start: int) -> None:
+        for future in self.futures[start : start + count]:
+            future.pair = None
+            future.settle(None, error)
+
+    def unread_failures(self) -> Unread:
+        unread = [error for each in self.futures if (error := each._exception) is not None and not each._is_read]
+        first = unread[0] if unread else None
+        return Unread(len(unread), first if isinstance(first, Exception) else None)
+
+
+class SendManyFuture(RecordsSink, Outcome[list[DeliveredBatch]]):
+    """What becomes of the records of one `send_many`: the batches that hold them, once all are settled; the first
+    failure is raised. Otherwise as `SendFuture`."""
+
+    def __init__(self, deadline_s: float, expected: int) -> None:
+        self._patience_s = deadline_s
+        super().__init__(expected)
+
+    def _settle(self) -> None:
+        self.settle(self.batches, self.error)
+
+    def _too_late(self, timeout: float | None) -> Exception:
+        return NotSettledYet(f"{self.open_records} records are not settled after {timeout:g} s")
