@@ -204,7 +204,7 @@ def partitions_of(
     return [TopicPartition(topic, number) for number in sorted(found) if is_meant(found[number])]
 
 
-_OF_PROGRAMS = ("environment", "on_batch", "partitioner")
+_OF_PROGRAMS = ("environment", "on_batch", "identity", "key_serializer", "partitioner", "value_serializer")
 
 
 def client_settings(pairs: Iterable[str]) -> dict[str, object]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, Unpack
 
 import trio
 
@@ -30,6 +30,7 @@ from strandline.client.groups.administration import GroupAdministration
 from strandline.client.links import Links
 from strandline.client.lookup import BrokerCalls, is_retriable
 from strandline.client.metadata import ClusterView, Metadata, TopicView, backoff_ms, raise_refusal
+from strandline.client.options import AdminOptions
 from strandline.client.producer_states import KnownProducers, describe_producers
 from strandline.client.reassignments import ReplicaMoves
 from strandline.client.record_deletion import delete_records
@@ -37,6 +38,7 @@ from strandline.client.replicas.reading import ReplicaReading
 from strandline.client.request_bounds import in_parts
 from strandline.client.service import Service
 from strandline.client.settings import AdminSettings, from_mapping
+from strandline.client.settings_help import shows_settings
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     UNCLEAN,
@@ -98,12 +100,17 @@ class RecoveredPartition(NamedTuple):
     replicas: tuple[ReplicaStanding, ...]
 
 
+@shows_settings(AdminSettings, AdminOptions)
 class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading):
-    """Settings: `AdminSettings`, as keyword arguments. What it does with groups: `GroupAdministration`; with who
+    """Topics, groups and the cluster, for trio programs. What it does with groups: `GroupAdministration`; with who
     holds and leads partitions: `ReplicaMoves`; with single replicas: `ReplicaReading`."""
 
     def __init__(
-        self, bootstrap_servers: str, *, environment: ClientEnvironment | None = None, **settings: Any
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        environment: ClientEnvironment | None = None,
+        **settings: Unpack[AdminOptions],
     ) -> None:
         super().__init__()
         self.settings = from_mapping(AdminSettings, {"bootstrap_servers": bootstrap_servers, **settings})
@@ -136,7 +143,7 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading):
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout_ms: float | None = None
     ) -> dict[str, CreatedTopic | AnsweredError]:
-        """Create several; each has a result of its own."""
+        """Create several; each has a result of its own. The last cause after `timeout_ms`."""
         left = {topic.name: topic for topic in topics}
         results: dict[str, CreatedTopic | AnsweredError] = {}
         call = _ControllerCall(self, timeout_ms)
@@ -166,7 +173,7 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading):
     async def delete_topics(
         self, names: Iterable[str], *, timeout_ms: float | None = None
     ) -> dict[str, AnsweredError | None]:
-        """Delete several; None where it went well."""
+        """Delete several; None where it went well. The last cause after `timeout_ms`."""
         left = dict.fromkeys(names)
         results: dict[str, AnsweredError | None] = {}
         call = _ControllerCall(self, timeout_ms)
@@ -252,7 +259,8 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading):
         self, partition: TopicPartition, *, accept_loss: bool = False, timeout_ms: float | None = None
     ) -> RecoveredPartition:
         """What each replica of a partition that nobody leads has, and who would lead. accept_loss: let the longest log
-        of those who live lead, now; what only the others have is lost. ELECTION_NOT_NEEDED: somebody leads it."""
+        of those who live lead, now; what only the others have is lost. ELECTION_NOT_NEEDED: somebody leads it.
+        The last cause after `timeout_ms`."""
         call = _ControllerCall(self, timeout_ms)
         wanted = [ElectLeadersTopic(partition.topic, [partition.partition])]
         while True:
@@ -304,7 +312,7 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading):
         return await describe_producers(partitions, producer_ids, call, describe)
 
     async def list_topics(self, *, timeout_ms: float | None = None) -> list[str]:
-        """Names of all topics, sorted."""
+        """Names of all topics, sorted. The last cause after `timeout_ms`."""
         return sorted(await self.describe_topics(timeout_ms=timeout_ms))
 
     async def describe_topics(
@@ -320,7 +328,7 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading):
         return dict(view.topics)
 
     async def describe_cluster(self, *, timeout_ms: float | None = None) -> ClusterView:
-        """Cluster id, controller and live brokers; no topics."""
+        """Cluster id, controller and live brokers; no topics. The last cause after `timeout_ms`."""
         return await self._ask_any([], timeout_ms)
 
     # --- Tasks ---

@@ -1,12 +1,12 @@
-"""The clients for asyncio programs: `AsyncProducer`, `AsyncConsumer`, `AsyncAdmin`.
+"""The clients for asyncio programs: `AioProducer`, `AioConsumer`, `AioAdmin`.
 
-    async with AsyncProducer("localhost:9092") as producer:
+    async with AioProducer("localhost:9092") as producer:
         delivery = await producer.send("topic", b"value", key=b"key")
         print((await delivery).offset)
 
-They are the trio clients, run by the synchronous fronts' background thread: methods, settings and errors are those of
-`TrioProducer`, `TrioConsumer` and `TrioAdmin`. What is awaited there is awaited here, and what is plain there is plain
-here; so what those classes gain these have. A client belongs to the asyncio loop in which it was made.
+`strandline.aio` has them for programs. They are the trio clients, run by the synchronous fronts' background thread:
+methods, settings and errors are those of `TrioProducer`, `TrioConsumer` and `TrioAdmin`. What is awaited there is
+awaited here, and what is plain there is plain here. A client belongs to the asyncio loop in which it was made.
 
 A call whose task is cancelled is cancelled in the background thread, too. One that had succeeded by then returns, and
 the task is cancelled at its next await: a `poll` loses no records to a timeout.
@@ -21,20 +21,22 @@ thread. That never waits for the loop.
 
 from __future__ import annotations
 
-import inspect
-from abc import update_abstractmethods
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from functools import partial
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 from strandline.client.admin import TrioAdmin
+from strandline.client.carried import awaited, plain
 from strandline.client.consumer import TrioConsumer
 from strandline.client.delivery import DeliveredBatch, RecordMetadata, RecordsSink, record_metadata
 from strandline.client.errors import ClientClosed
+from strandline.client.groups.group import DueCall, GroupMetadata
+from strandline.client.options import AdminOptions, ConsumerOptions, ProducerOptions
 from strandline.client.polling import Polling
 from strandline.client.record_checks import Headers, headers_of, partition_of, timestamp_of, topic_of
-from strandline.client.settings import ProducerSettings
+from strandline.client.settings import AdminSettings, ConsumerSettings, ProducerSettings
+from strandline.client.settings_help import shows_settings
 from strandline.client.sync import Admin, Consumer
 from strandline.client.sync_client import SyncClient
 from strandline.client.sync_producer import Letter, Producer
@@ -45,11 +47,8 @@ from strandline.runtime.processes.asyncio_loop import AsyncioLoop, Future
 T = TypeVar("T")
 F = TypeVar("F", bound=SyncClient)
 
-_OF_TRIO_ONLY = {"close", "finished", "run", "stop"}
-"""What somebody else calls for the trio clients' sake."""
 
-
-class _AsyncClient(Generic[F]):
+class _AioClient(Generic[F]):
     """What the three share: a synchronous front, and the way to what it fronts."""
 
     def __init__(self, make_front: Callable[[], F]) -> None:
@@ -64,24 +63,36 @@ class _AsyncClient(Generic[F]):
         await self.close()
 
     async def close(self) -> None:
-        """Stop; idempotent."""
+        """Stop, which waits for nobody; idempotent."""
         await self._loop.in_thread(self._front.close)
 
     async def _cross(self, function: Callable[..., Awaitable[T]], *args: Any, **options: Any) -> T:
         """Await it in the other loop."""
-        crossing = self._front.begin(partial(function, *args, **options))
-        with self._front.explained():
+        crossing = self._front._begin(partial(function, *args, **options))
+        with self._front._explained():
             return await self._loop.result_of(crossing)
 
+    def _now(self, function: Callable[[], T]) -> T:
+        """Call it in the other loop, and wait for that."""
+        return self._front._now(function)
 
-class AsyncProducer(_AsyncClient[Producer]):
-    """`TrioProducer` for asyncio programs; settings as there. A delivery is an `asyncio.Future`."""
+    @property
+    def _client(self) -> Any:
+        """What the methods are carried over from."""
+        front: Any = self._front
+        return front._client
 
-    def __init__(self, bootstrap_servers: str, **settings: Any) -> None:
+
+@shows_settings(ProducerSettings, ProducerOptions)
+class AioProducer(_AioClient[Producer]):
+    """Sends records, for asyncio programs. A delivery is an `asyncio.Future`."""
+
+    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[ProducerOptions]) -> None:
         super().__init__(lambda: Producer(bootstrap_servers, **settings))
 
     @property
     def settings(self) -> ProducerSettings:
+        """As they count, defaults filled in."""
         return self._front.settings
 
     async def send(
@@ -124,12 +135,15 @@ class AsyncProducer(_AsyncClient[Producer]):
         return delivery
 
     async def flush(self, timeout_ms: float | None = None) -> None:
-        """See `TrioProducer.flush`."""
+        """Wait until everything accepted before is settled, well or badly; batches no longer linger meanwhile.
+        FlushTimedOut after `timeout_ms` (default: as long as delivery can take)."""
         await self._cross(self._front.flush_in_loop, None if timeout_ms is None else timeout_ms / 1000)
         self._front.raise_failures()
 
     async def close(self, timeout_ms: float | None = None) -> None:
-        """See `TrioProducer.close`. Where that is cancelled it goes on in the background."""
+        """Flush for at most `timeout_ms` (default: as long as delivery can take), then stop; what is left fails.
+        FlushTimedOut if something was left; SendsFailed as `flush`. Idempotent. Where it is cancelled it goes on in the
+        background."""
         await self._loop.in_thread(partial(self._front.end, None if timeout_ms is None else timeout_ms / 1000))
         self._front.raise_failures()
 
@@ -142,11 +156,11 @@ class AsyncProducer(_AsyncClient[Producer]):
                 raise
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """See `TrioProducer.partitions_for`."""
+        """The topic's partitions. UnknownTopic or what else hindered it after `max_block_ms`."""
         return await self._cross(self._front._client.partitions_for, topic)
 
     def waiting(self) -> dict[TopicPartition, Exception]:
-        """See `TrioProducer.waiting`."""
+        """The partitions whose records cannot be delivered now, and why; see `TrioProducer.waiting`."""
         return self._front.waiting()
 
     @property
@@ -206,83 +220,105 @@ class _RecordsSink(RecordsSink):
         return Unread(self.failed_records, self.error) if self._loop.is_unread(self._delivery) else Unread(0, None)
 
 
-if TYPE_CHECKING:
+@shows_settings(ConsumerSettings, ConsumerOptions)
+class AioConsumer(_AioClient[Consumer], Polling):
+    """Reads records, for asyncio programs. One task at a time may poll, and callbacks are called in it."""
 
-    class AsyncConsumer(TrioConsumer):
-        """For who reads types: the methods of `TrioConsumer`, to be awaited in asyncio."""
+    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[ConsumerOptions]) -> None:
+        super().__init__(lambda: Consumer(bootstrap_servers, **settings))
 
-        async def close(self) -> None: ...  # type: ignore[override]
+    assign = awaited(TrioConsumer.assign)
+    subscribe = plain(TrioConsumer.subscribe)
+    seek = plain(TrioConsumer.seek)
+    seek_to_beginning = plain(TrioConsumer.seek_to_beginning)
+    seek_to_end = plain(TrioConsumer.seek_to_end)
+    pause = plain(TrioConsumer.pause)
+    resume = plain(TrioConsumer.resume)
+    position = awaited(TrioConsumer.position)
+    high_watermark = plain(TrioConsumer.high_watermark)
+    waiting = plain(TrioConsumer.waiting)
+    commit = awaited(TrioConsumer.commit)
+    commit_nowait = plain(TrioConsumer.commit_nowait)
+    committed = awaited(TrioConsumer.committed)
+    beginning_offsets = awaited(TrioConsumer.beginning_offsets)
+    end_offsets = awaited(TrioConsumer.end_offsets)
+    offsets_for_times = awaited(TrioConsumer.offsets_for_times)
+    partitions_for_topic = awaited(TrioConsumer.partitions_for_topic)
+    topic_id = awaited(TrioConsumer.topic_id)
+    leaders_for_topic = awaited(TrioConsumer.leaders_for_topic)
 
-    class AsyncAdmin(TrioAdmin):
-        """Likewise."""
+    _poll_step = awaited(TrioConsumer._poll_step)
+    _fetch_step = awaited(TrioConsumer._fetch_step)
+    _leave_step = awaited(TrioConsumer._leave_step)
+    _give_up_leaving = awaited(TrioConsumer._give_up_leaving)
 
-        async def close(self) -> None: ...  # type: ignore[override]
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that it reads now."""
+        return self._front.assignment
 
-else:
+    @property
+    def subscription(self) -> list[str]:
+        """The topics that are subscribed to, or match the pattern as far as this consumer knows."""
+        return self._front.subscription
 
-    def _carried_over(trio_class):
-        """A class decorator: the public methods and properties of the trio client, and what else the class lacks."""
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        """Who this consumer is in its group. NoGroup."""
+        return self._front.group_metadata
 
-        def awaited(method):
-            @wraps(method)
-            async def call(self, *args, **options):
-                return await self._cross(method, self._front._client, *args, **options)
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """After an error what the last poll gave is not committed: it may not have been worked on."""
+        if kind is None:
+            await self.close()
+        else:
+            await self._loop.in_thread(self._front._stop)
 
-            return call
+    async def close(self) -> None:
+        """`unsubscribe`, which ends within `default_api_timeout_ms`, then stop; idempotent."""
+        try:
+            if self._front._can_leave:
+                with suppress(ClientClosed):  # by another task, meanwhile
+                    await self.unsubscribe()
+        finally:
+            await self._loop.in_thread(self._front._stop)
 
-        def plain(method):
-            @wraps(method)
-            def call(self, *args, **options):
-                return self._front._now(partial(method, self._front._client, *args, **options))
+    def _finish_call(self, call: DueCall) -> None:
+        self._now(call.finish)
 
-            return call
 
-        def carry_over(cls):
-            lacking = getattr(cls, "__abstractmethods__", ())
-            for name, member in inspect.getmembers_static(trio_class):
-                is_own = name.startswith("_") or name in _OF_TRIO_ONLY or hasattr(cls, name)
-                if is_own and name not in lacking:
-                    continue
-                if inspect.iscoroutinefunction(member):
-                    setattr(cls, name, awaited(member))
-                elif inspect.isfunction(member):
-                    setattr(cls, name, plain(member))
-                elif isinstance(member, property):
-                    setattr(cls, name, property(plain(member.fget)))
-            return update_abstractmethods(cls)
+@shows_settings(AdminSettings, AdminOptions)
+class AioAdmin(_AioClient[Admin]):
+    """Topics, groups and the cluster, for asyncio programs."""
 
-        return carry_over
+    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[AdminOptions]) -> None:
+        super().__init__(lambda: Admin(bootstrap_servers, **settings))
 
-    @_carried_over(TrioConsumer)
-    class AsyncConsumer(_AsyncClient[Consumer], Polling):
-        """`TrioConsumer` for asyncio programs; settings as there. One task at a time may poll, and callbacks are called
-        in it."""
-
-        def __init__(self, bootstrap_servers, **settings):
-            super().__init__(lambda: Consumer(bootstrap_servers, **settings))
-
-        async def __aexit__(self, kind, *_):
-            """After an error what the last poll gave is not committed: it may not have been worked on."""
-            if kind is None:
-                await self.close()
-            else:
-                await self._loop.in_thread(self._front.stop)
-
-        async def close(self):
-            """`unsubscribe`, then stop; idempotent."""
-            try:
-                if self._front.can_leave:
-                    with suppress(ClientClosed):  # by another task, meanwhile
-                        await self.unsubscribe()
-            finally:
-                await self._loop.in_thread(self._front.stop)
-
-        def _finish_call(self, call):
-            self._front._now(call.finish)
-
-    @_carried_over(TrioAdmin)
-    class AsyncAdmin(_AsyncClient[Admin]):
-        """`TrioAdmin` for asyncio programs; settings as there."""
-
-        def __init__(self, bootstrap_servers, **settings):
-            super().__init__(lambda: Admin(bootstrap_servers, **settings))
+    create_topic = awaited(TrioAdmin.create_topic)
+    create_topics = awaited(TrioAdmin.create_topics)
+    delete_topic = awaited(TrioAdmin.delete_topic)
+    delete_topics = awaited(TrioAdmin.delete_topics)
+    create_partitions = awaited(TrioAdmin.create_partitions)
+    describe_configs = awaited(TrioAdmin.describe_configs)
+    describe_topic_configs = awaited(TrioAdmin.describe_topic_configs)
+    alter_configs = awaited(TrioAdmin.alter_configs)
+    recover = awaited(TrioAdmin.recover)
+    delete_records = awaited(TrioAdmin.delete_records)
+    describe_producers = awaited(TrioAdmin.describe_producers)
+    replica_offsets = awaited(TrioAdmin.replica_offsets)
+    read_replica = awaited(TrioAdmin.read_replica)
+    alter_partition_reassignments = awaited(TrioAdmin.alter_partition_reassignments)
+    list_partition_reassignments = awaited(TrioAdmin.list_partition_reassignments)
+    elect_leaders = awaited(TrioAdmin.elect_leaders)
+    describe_log_dirs = awaited(TrioAdmin.describe_log_dirs)
+    list_topics = awaited(TrioAdmin.list_topics)
+    describe_topics = awaited(TrioAdmin.describe_topics)
+    describe_cluster = awaited(TrioAdmin.describe_cluster)
+    list_groups = awaited(TrioAdmin.list_groups)
+    describe_groups = awaited(TrioAdmin.describe_groups)
+    delete_groups = awaited(TrioAdmin.delete_groups)
+    remove_members = awaited(TrioAdmin.remove_members)
+    list_group_offsets = awaited(TrioAdmin.list_group_offsets)
+    list_offsets_of_groups = awaited(TrioAdmin.list_offsets_of_groups)
+    alter_group_offsets = awaited(TrioAdmin.alter_group_offsets)
+    delete_group_offsets = awaited(TrioAdmin.delete_group_offsets)

@@ -13,9 +13,9 @@ without the program's help; what it must decide about (no valid position, a trun
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar, Unpack
 
 import trio
 
@@ -37,10 +37,12 @@ from strandline.client.groups.topics import compiled
 from strandline.client.links import Links
 from strandline.client.lookup import BrokerCalls, FoundOffset, OffsetLookup
 from strandline.client.metadata import Metadata, TopicView
+from strandline.client.options import ConsumerOptions
 from strandline.client.polling import Polling
 from strandline.client.positions import Positions
 from strandline.client.service import Service
 from strandline.client.settings import ConsumerSettings, from_mapping
+from strandline.client.settings_help import shows_settings
 from strandline.client.signals import News, Pump
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -50,14 +52,19 @@ from strandline.runtime.client_environment import ClientEnvironment, production_
 T = TypeVar("T")
 
 
+@shows_settings(ConsumerSettings, ConsumerOptions)
 class TrioConsumer(Service, Polling):
-    """Settings: `ConsumerSettings`, as keyword arguments. One task at a time may poll.
+    """Reads records, for trio programs. One task at a time may poll.
 
     Either used as an async context manager, or its `run` is started in a nursery of one's own.
     """
 
     def __init__(
-        self, bootstrap_servers: str, *, environment: ClientEnvironment | None = None, **settings: Any
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        environment: ClientEnvironment | None = None,
+        **settings: Unpack[ConsumerOptions],
     ) -> None:
         super().__init__()
         self.settings = from_mapping(ConsumerSettings, {"bootstrap_servers": bootstrap_servers, **settings})
@@ -123,6 +130,7 @@ class TrioConsumer(Service, Polling):
 
     @property
     def assignment(self) -> list[TopicPartition]:
+        """The partitions that it reads now."""
         return list(self._assigned)
 
     def subscribe(
@@ -171,19 +179,20 @@ class TrioConsumer(Service, Polling):
         self._pump.wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go on at the first offset (of all assigned partitions if none is given)."""
+        """Go on at the first offset (of all assigned partitions if none is given). NotAssigned."""
         self._seek_to(EARLIEST_TIMESTAMP, partitions)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go on at the high watermark (of all assigned partitions if none is given)."""
+        """Go on at the high watermark (of all assigned partitions if none is given). NotAssigned."""
         self._seek_to(LATEST_TIMESTAMP, partitions)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out nothing of these partitions until `resume`; their positions stay."""
+        """Hand out nothing of these partitions until `resume`; their positions stay. NotAssigned."""
         for item in partitions:
             self._state(item).paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
+        """Hand out records of these partitions again, from their position on. NotAssigned."""
         for item in partitions:
             self._state(item).paused = False
             self._state(item).hurried = True
@@ -208,7 +217,8 @@ class TrioConsumer(Service, Polling):
         return state.position
 
     def high_watermark(self, partition: TopicPartition) -> int:
-        """As of the last fetch, −1 before it; never goes back."""
+        """The offset behind the last record that can be read, as of the last fetch, −1 before it; never goes back.
+        NotAssigned."""
         return self._state(partition).high_watermark
 
     def waiting(self) -> dict[TopicPartition, Exception]:
@@ -279,7 +289,8 @@ class TrioConsumer(Service, Polling):
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, None for nothing. NoGroup, the last cause after `timeout_ms`."""
+        """What the group has committed, None for nothing. NoGroup, the last cause after `timeout_ms` (default:
+        `default_api_timeout_ms`)."""
         wanted = [TopicPartition(*item) for item in partitions]
         await self._raise_unless_running()
         return await self._group_for("committed").committed(wanted, self._limit_ms(timeout_ms))
@@ -294,21 +305,24 @@ class TrioConsumer(Service, Polling):
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offset of each. The last cause if a leader does not answer in time."""
+        """The first offset of each. The last cause if a leader does not answer within `timeout_ms` (default:
+        `default_api_timeout_ms`)."""
         found = await self._find(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), timeout_ms)
         return {key: item.offset for key, item in found.items()}
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The high watermark of each: the offset after the last record that can be read."""
+        """The high watermark of each: the offset after the last record that can be read. The last cause if a leader
+        does not answer within `timeout_ms` (default: `default_api_timeout_ms`)."""
         found = await self._find(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms)
         return {key: item.offset for key, item in found.items()}
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, FoundOffset | None]:
-        """The first record of each partition with at least that timestamp; None where there is none."""
+        """The first record of each partition with at least that timestamp (ms since 1970), or None. The last cause
+        if a leader does not answer within `timeout_ms` (default: `default_api_timeout_ms`), ValueError."""
         if any(timestamp < 0 for timestamp in timestamps_ms.values()):
             raise ValueError("timestamps are milliseconds since 1970, not negative; use beginning_offsets, end_offsets")
         found = await self._find(timestamps_ms, timeout_ms)

@@ -38,7 +38,7 @@ class Polling(ABC):
 
     async def fetch_batches(self, *, timeout_ms: float = 0) -> list[FetchedBatches]:
         """As `poll`, but whole record batches, not decoded: everything that is buffered, one item per fetch and
-        partition. Positions move behind them; CRCs are left to whoever decodes."""
+        partition; [] after `timeout_ms`. Positions move behind them; CRCs are left to whoever decodes."""
         return await self._call_all(partial(self._fetch_step, timeout_ms=timeout_ms))
 
     async def unsubscribe(self) -> None:

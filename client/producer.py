@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import trio
 
@@ -55,10 +55,10 @@ from strandline.client.errors import (
 )
 from strandline.client.links import Links
 from strandline.client.metadata import Metadata, TopicView
+from strandline.client.options import ProducerOptions
 from strandline.client.partitioner import partition_for_key
 from strandline.client.record_checks import (
     Headers,
-    Serializer,
     Serializers,
     headers_of,
     partition_of,
@@ -68,6 +68,7 @@ from strandline.client.record_checks import (
 from strandline.client.run_acceptance import CANCELLED, RunAcceptance, refusal
 from strandline.client.sender import Sender
 from strandline.client.settings import ProducerSettings, from_mapping
+from strandline.client.settings_help import shows_settings
 from strandline.client.signals import News, Pump
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import NO_BROKER, TopicPartition
@@ -78,26 +79,24 @@ RECORDS_PER_CHUNK = 2_000
 """Records taken without letting other tasks run: some 3 ms."""
 
 
+@shows_settings(ProducerSettings, ProducerOptions)
 class TrioProducer(RunAcceptance):
-    """Settings: `ProducerSettings`, as keyword arguments. `on_batch` is told of every settled batch.
+    """Sends records, for trio programs. `on_batch` is told of every settled batch.
 
     Either used as an async context manager, or its `run` is started in a nursery of one's own.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        bootstrap_servers: str | Sequence[str],
         *,
         environment: ClientEnvironment | None = None,
         on_batch: Callable[[DeliveredBatch | FailedBatch], None] | None = None,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
-        **settings: Any,
+        **settings: Unpack[ProducerOptions],
     ) -> None:
-        """The serializers make bytes of what is sent, but for None, in the task that sends."""
         super().__init__()
-        self._serializers = Serializers(key_serializer, value_serializer)
         self.settings = from_mapping(ProducerSettings, {"bootstrap_servers": bootstrap_servers, **settings})
+        self._serializers = Serializers(self.settings.key_serializer, self.settings.value_serializer)
         self._environment = environment or production_client_environment()
         self._pump = Pump()
         self._settled = News()

@@ -138,7 +138,7 @@ class ReplicaMoves(ABC):
         timeout_ms: float | None = None,
     ) -> LogDirs:
         """The log directories of each of these brokers, and how large the logs of these partitions (None: all) are
-        there. A broker that does not answer at once is an error in the result."""
+        there. A broker that does not answer within `timeout_ms` is an error in the result."""
         return await describe_log_dirs(brokers, partitions, self._attempts(timeout_ms))
 
 

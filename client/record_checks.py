@@ -7,21 +7,19 @@ them of anything else. What is wrong raises InvalidRecordValue, which is a TypeE
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple, NoReturn
 
 from strandline.client.accumulator import FullRecord, Header, ToSend
 from strandline.client.errors import InvalidRecordValue, InvalidTopic
+from strandline.client.settings import Serializer
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
 
 Headers = Mapping[str, bytes | None] | Iterable[Header]
 """As a program gives them: a dict, or pairs, in which a name may come several times."""
-
-Serializer = Callable[[Any], bytes | None]
-"""Makes bytes of a key or value. It is not asked about None."""
 
 MAX_TIMESTAMP_MS = 2**63 - 1
 
@@ -194,7 +192,6 @@ def _refuse_shape(record: Any, index: int) -> NoReturn:
 __all__ = [
     "FullRecord",
     "Headers",
-    "Serializer",
     "Serializers",
     "as_bytes",
     "headers_of",

@@ -28,6 +28,9 @@ ASSIGNMENT_STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 Partitioner = Callable[[bytes, int], int]
 """(key, number of partitions) → partition."""
 
+Serializer = Callable[[Any], bytes | None]
+"""Makes bytes of a key or value. It is not asked about None."""
+
 
 def at_least(minimum: float, default: float | int | None, unit: str, doc: str) -> Any:
     """A numeric field with its lower limit and documentation."""
@@ -81,6 +84,10 @@ class ProducerSettings(ClientSettings):
     identity: ProducerIdentity | None = field(
         default=None, metadata={"doc": "id, epoch and first sequences of the program's own; None: a broker gives them"}
     )
+    key_serializer: Serializer | None = field(
+        default=None, metadata={"doc": "makes bytes of keys, in the thread or task that sends; not asked about None"}
+    )
+    value_serializer: Serializer | None = field(default=None, metadata={"doc": "likewise of values"})
     partitioner: Partitioner | None = field(default=None, metadata={"doc": "for records with a key; None: murmur2"})
 
     def __post_init__(self) -> None:
@@ -177,6 +184,8 @@ def _checked(item: dataclasses.Field[Any], given: str, value: Any) -> Any:
         return ACKS[str(value)]
     if item.name == "identity" and not isinstance(value, ProducerIdentity | None):
         raise InvalidClientConfig(f"identity={value!r} is not a ProducerIdentity")
+    if item.name.endswith("_serializer") and not (value is None or callable(value)):
+        raise InvalidClientConfig(f"{given}={value!r} is not a function")
     if item.name == "bootstrap_servers" and not isinstance(value, str):
         value = ",".join(str(part) for part in value)
     if "several_of" in item.metadata:

@@ -73,20 +73,20 @@ class SyncClient:
 
     def _call(self, function: Callable[..., Awaitable[T]], *args: Any, timeout_s: float) -> T:
         """One crossing. ClientClosed, RequestTimedOut and what the function raises."""
-        with self.explained():
+        with self._explained():
             call: Callable[[], Awaitable[T]] = partial(self._until_failure, function, *args)
             return self._portal.call(call, timeout_s=timeout_s)
 
-    def begin(self, function: Callable[..., Awaitable[T]], *args: Any) -> Crossing[T]:
+    def _begin(self, function: Callable[..., Awaitable[T]], *args: Any) -> Crossing[T]:
         """One crossing that nobody waits for here. ClientClosed; what else goes wrong is in the call, to be taken out
-        of it within `explained`."""
-        with self.explained():
+        of it within `_explained`."""
+        with self._explained():
             call: Crossing[T] = Crossing(self._portal, partial(self._until_failure, function, *args))
             self._portal.begin(call)
             return call
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
+    def _explained(self) -> Iterator[None]:
         """A crossing is begun or ends in here: what went wrong is told in this client's words."""
         if self._closed:
             raise ClientClosed(f"the {type(self).__name__.lower()} is closed")
@@ -183,6 +183,10 @@ class Front(SyncClient, Generic[C]):
 
     def _ask(self, function: Callable[..., Awaitable[T]], *args: Any, timeout_ms: float | None, **options: Any) -> T:
         """Await `function(*args, timeout_ms=…, **options)`, which ends by itself in that time."""
-        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
         call = partial(function, *args, timeout_ms=timeout_ms, **options)
+        return self._within(call, timeout_ms)
+
+    def _within(self, call: Callable[[], Awaitable[T]], timeout_ms: float | None) -> T:
+        """Await what ends by itself within that time; None: `default_api_timeout_ms`."""
+        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
         return self._call(call, timeout_s=limit_ms / 1000 + GRACE_S)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import trio
 
@@ -26,10 +26,10 @@ from strandline.client.errors import (
     RequestTimedOut,
     SendsFailed,
 )
+from strandline.client.options import ProducerOptions
 from strandline.client.producer import TrioProducer
 from strandline.client.record_checks import (
     Headers,
-    Serializer,
     Serializers,
     headers_of,
     partition_of,
@@ -37,6 +37,8 @@ from strandline.client.record_checks import (
     topic_of,
 )
 from strandline.client.send_futures import Run, SendFuture, SendManyFuture, Where, send_future
+from strandline.client.settings import ProducerSettings
+from strandline.client.settings_help import shows_settings
 from strandline.client.signals import News
 from strandline.client.sync_client import GRACE_S, SyncClient
 from strandline.protocol.types import TopicPartition
@@ -88,8 +90,9 @@ class _Mark:
 Mail = SendFuture | Letter | _Mark
 
 
+@shows_settings(ProducerSettings, ProducerOptions)
 class Producer(SyncClient):
-    """`TrioProducer` for scripts; settings as there.
+    """Sends records, for scripts and threads.
 
     with Producer("localhost:9092") as producer:
         producer.send("topic", b"value", key=b"key").result()
@@ -98,16 +101,13 @@ class Producer(SyncClient):
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        bootstrap_servers: str | Sequence[str],
         *,
         environment: ClientEnvironment | None = None,
         on_batch: Callable[[DeliveredBatch | FailedBatch], None] | None = None,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
-        **settings: Any,
+        **settings: Unpack[ProducerOptions],
     ) -> None:
-        """`on_batch` is called in the event loop's thread for every settled batch; it must be quick and not raise. The
-        serializers make bytes of what is sent, but for None, in the thread that sends."""
+        """`on_batch` is called in the event loop's thread for every settled batch; it must be quick and not raise."""
         super().__init__()
 
         async def make_and_serve() -> TrioProducer:
@@ -119,8 +119,6 @@ class Producer(SyncClient):
         self._accepted_letters = 0
         self._taken: deque[tuple[Where | None, list[Mail]]] = deque()
         """What is out of the mailbox and not given to the producer yet, by runs."""
-        self.serializers = Serializers(key_serializer, value_serializer)
-        self._are_bytes = key_serializer is None and value_serializer is None
         self._where = Where("", 0, None, False, (), 0.0)
         """Of the record sent last."""
         self._accepted = News()
@@ -128,6 +126,8 @@ class Producer(SyncClient):
         """No letter will be accepted any more."""
         self._client = self._open(make_and_serve)
         self.settings = limits = self._client.settings
+        self.serializers = Serializers(limits.key_serializer, limits.value_serializer)
+        self._are_bytes = self.serializers == (None, None)
         self._max_block_s = limits.max_block_ms / 1000
         self.room_timeout_s = self._max_block_s if limits.buffer_full == "block" else 0.0
         """How long who sends waits for room."""

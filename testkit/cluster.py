@@ -20,6 +20,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import trio
 
@@ -369,13 +370,13 @@ class MemoryCluster(ClusterView):
         random = SeededRandom(self.seed, CLIENT)(purpose)
         return ClientEnvironment(self.network.node(CLIENT), VirtualWallClock(), random)
 
-    def admin(self, **settings: object) -> TrioAdmin:
+    def admin(self, **settings: Any) -> TrioAdmin:
         return TrioAdmin(self.bootstrap_servers, environment=self._client_environment("admin"), **settings)
 
-    def producer(self, **settings: object) -> TrioProducer:
+    def producer(self, **settings: Any) -> TrioProducer:
         return TrioProducer(self.bootstrap_servers, environment=self._client_environment("producer"), **settings)
 
-    def consumer(self, **settings: object) -> TrioConsumer:
+    def consumer(self, **settings: Any) -> TrioConsumer:
         environment = self._client_environment("consumer")
         return TrioConsumer(
             self.bootstrap_servers, environment=environment, **{"auto_offset_reset": "earliest", **settings}

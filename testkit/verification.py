@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import trio
 
@@ -78,7 +79,7 @@ class VerifyingLoad:
         self._environment = environment
         self._pause_s = pause_s
         self._on_acked = on_acked
-        self._settings = {"acks": "all", "linger_ms": 0, "delivery_timeout_ms": 60_000, **settings}
+        self._settings: dict[str, Any] = {"acks": "all", "linger_ms": 0, "delivery_timeout_ms": 60_000, **settings}
         self._stopping = False
         self._progress = trio.Event()
 

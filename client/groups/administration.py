@@ -127,7 +127,8 @@ class GroupAdministration(ABC):
 
     async def list_groups(self, states: Iterable[str] = (), *, timeout_ms: float | None = None) -> GroupListing:
         """All groups, sorted, or those in one of these states (Stable, Empty, PreparingRebalance,
-        CompletingRebalance). Every live broker is asked; the last cause if none answered."""
+        CompletingRebalance). Every live broker is asked; the last cause if none answered within
+        `timeout_ms`."""
         attempts, filtered = self._attempts(timeout_ms), list(states)
         found: dict[str, GroupSummary] = {}
         results: dict[int, ClientError | None] = {}
@@ -249,7 +250,7 @@ class GroupAdministration(ABC):
         self, groups: Iterable[str], *, timeout_ms: float | None = None
     ) -> dict[str, dict[TopicPartition, GroupOffset] | ClientError]:
         """All that each of these groups has committed, or the error that `list_group_offsets` would raise. Coordinators
-        are asked side by side, each for one of its groups after the other."""
+        are asked side by side, each for one of its groups after the other, for `timeout_ms`."""
         attempts = self._attempts(timeout_ms)
 
         async def ask(coordinator: int, names: list[str]) -> Mapping[str, OffsetFetchResponse | ClientError]:

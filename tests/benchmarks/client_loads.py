@@ -15,7 +15,7 @@ from itertools import islice
 import trio
 
 from strandline import Consumer, Producer, TopicPartition
-from strandline.client.aio import AsyncProducer
+from strandline.client.aio import AioProducer
 from strandline.client.connection import Connection
 from strandline.client.producer import TrioProducer
 from strandline.client.settings import parse_addresses
@@ -78,7 +78,7 @@ def trio_send(bootstrap: str, topic: str, records: int) -> float:
 
 def aio_send(bootstrap: str, topic: str, records: int) -> float:
     async def main() -> float:
-        async with AsyncProducer(bootstrap) as producer:
+        async with AioProducer(bootstrap) as producer:
             await producer.partitions_for(topic)
             values = list(islice(_values(), records))
             began = time.perf_counter()
@@ -183,7 +183,7 @@ def trio_send_and_wait(bootstrap: str, topic: str, times: int, linger_ms: float 
 def aio_send_and_wait(bootstrap: str, topic: str, times: int, linger_ms: float | None) -> float:
     async def main() -> float:
         took: list[float] = []
-        async with AsyncProducer(bootstrap, linger_ms=linger_ms) as producer:
+        async with AioProducer(bootstrap, linger_ms=linger_ms) as producer:
             for _ in range(times + 1):
                 began = time.perf_counter()
                 await (await producer.send(topic, VALUES[0], partition=0))

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 import trio
 
-from strandline.client import AsyncAdmin, AsyncConsumer, AsyncProducer, TrioAdmin, TrioConsumer, TrioProducer
+from strandline import Admin, Consumer
+from strandline.aio import AioAdmin, AioConsumer, AioProducer
+from strandline.client import TrioAdmin, TrioConsumer, TrioProducer
 from strandline.client import sync_producer as mailboxes
 from strandline.client.errors import (
     BufferFull,
@@ -47,13 +49,13 @@ def in_asyncio(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 def test_produce_consume_and_describe(cluster: FakeCluster) -> None:
     async def main() -> None:
-        async with AsyncAdmin(cluster.bootstrap) as admin:
+        async with AioAdmin(cluster.bootstrap) as admin:
             assert (await admin.create_topic("t", 1, 1)).num_partitions == 1
             with pytest.raises(TopicAlreadyExists):
                 await admin.create_topic("t", 1, 1)
             assert await admin.list_topics() == ["t"]
         called: list[int] = []
-        async with AsyncProducer(cluster.bootstrap, linger_ms=1) as producer:
+        async with AioProducer(cluster.bootstrap, linger_ms=1) as producer:
             assert await producer.partitions_for("t") == [0]
             deliveries = [await producer.send("t", b"%d" % number, headers=[("h", b"1")]) for number in range(300)]
             deliveries[0].add_done_callback(lambda delivery: called.append(delivery.result().offset))
@@ -69,7 +71,7 @@ def test_produce_consume_and_describe(cluster: FakeCluster) -> None:
         assert (unawaited.result().offset, called) == (5300, [0]), "what was sent is flushed by closing"
         with pytest.raises(ClientClosed):
             await producer.send("t", b"late")
-        async with AsyncConsumer(cluster.bootstrap, auto_offset_reset="earliest") as consumer:
+        async with AioConsumer(cluster.bootstrap, auto_offset_reset="earliest") as consumer:
             await consumer.assign([T0])
             assert consumer.assignment == [T0]
             seen = 0
@@ -87,21 +89,55 @@ def test_produce_consume_and_describe(cluster: FakeCluster) -> None:
     in_asyncio(main)
 
 
-@pytest.mark.parametrize(("ours", "trios"), [(AsyncConsumer, TrioConsumer), (AsyncAdmin, TrioAdmin)])
+FRONTS = [
+    *((AioConsumer, TrioConsumer), (AioAdmin, TrioAdmin)),
+    *((Consumer, TrioConsumer), (Admin, TrioAdmin)),
+]
+
+
+@pytest.mark.parametrize(("ours", "trios"), FRONTS)
 def test_whatever_the_trio_client_can_do_this_one_can(ours: type, trios: type) -> None:
+    """As awaitable as there in asyncio, never for threads; with the same words and the same arguments."""
     lacking = {"close", "run", "stop"}
+    is_blocking = ours in (Consumer, Admin)
+    differing = {"poll", "fetch_batches", "unsubscribe"} if is_blocking else set()
     for name, member in inspect.getmembers(trios, lambda each: inspect.isfunction(each) or isinstance(each, property)):
-        if not name.startswith("_") and name not in lacking:
-            own = getattr(ours, name)
-            assert inspect.iscoroutinefunction(own) == inspect.iscoroutinefunction(member), name
-            assert own.__doc__ == member.__doc__ or isinstance(member, property)
-            assert isinstance(own, property) == isinstance(member, property)
-            assert isinstance(own, property) or "DueCall" not in str(inspect.signature(own)), f"{name} is for fronts"
+        if name.startswith("_") or name in lacking:
+            continue
+        own = getattr(ours, name)
+        assert isinstance(own, property) == isinstance(member, property)
+        if isinstance(own, property):
+            continue
+        assert inspect.iscoroutinefunction(own) == (inspect.iscoroutinefunction(member) and not is_blocking), name
+        assert "DueCall" not in str(inspect.signature(own)), f"{name} is for fronts"
+        if name not in differing:
+            assert own.__doc__ == member.__doc__
+            assert inspect.signature(own) == inspect.signature(member)
+
+
+def test_what_a_call_was_given_is_taken_as_it_was_and_generated_in_its_own_thread(cluster: FakeCluster) -> None:
+    cluster.add_topic("t")
+    threads: list[threading.Thread] = []
+
+    def generated() -> Iterator[TopicPartition]:
+        threads.append(threading.current_thread())
+        yield T0
+
+    async def main() -> None:
+        async with AioConsumer(cluster.bootstrap) as consumer:
+            await consumer.assign(generated())
+            assert await consumer.end_offsets(generated()) == {T0: 0}
+
+    in_asyncio(main)
+    with Consumer(cluster.bootstrap) as blocking_one:
+        blocking_one.assign(generated())
+        assert blocking_one.end_offsets(generated()) == {T0: 0}
+    assert threads == [threading.current_thread()] * 4
 
 
 def test_the_producer_sends_as_the_trio_producer_does() -> None:
     for name in ("send", "send_many"):
-        ours, trios = (inspect.signature(getattr(each, name)) for each in (AsyncProducer, TrioProducer))
+        ours, trios = (inspect.signature(getattr(each, name)) for each in (AioProducer, TrioProducer))
         assert list(ours.parameters.items()) == list(trios.parameters.items())
 
 
@@ -109,13 +145,13 @@ def test_a_poll_that_is_cancelled_ends_in_the_background_and_loses_nothing(clust
     cluster.add_topic("t")
 
     async def main() -> None:
-        async with AsyncConsumer(cluster.bootstrap, auto_offset_reset="earliest") as consumer:
+        async with AioConsumer(cluster.bootstrap, auto_offset_reset="earliest") as consumer:
             await consumer.assign([T0])
             for _ in range(3):
                 with pytest.raises(asyncio.TimeoutError):
                     await asyncio.wait_for(consumer.poll(timeout_ms=1000 * PATIENCE_S), 0.05)
             assert not consumer._front._under_way
-            async with AsyncProducer(cluster.bootstrap) as producer:
+            async with AioProducer(cluster.bootstrap) as producer:
                 await producer.send_many("t", [(None, b"%d" % number) for number in range(2000)])
             seen: list[int] = []
             while len(seen) < 2000:  # cancelled at any moment, also while records are on their way over
@@ -198,15 +234,15 @@ def test_who_sends_waits_for_room_without_holding_the_loop(
     monkeypatch.setattr(mailboxes, "MAILBOX_RECORDS", 10)
 
     async def main() -> None:
-        async with AsyncProducer(cluster.bootstrap, batch_size=200, buffer_memory=2000, linger_ms=0) as producer:
+        async with AioProducer(cluster.bootstrap, batch_size=200, buffer_memory=2000, linger_ms=0) as producer:
             deliveries = [await producer.send("t", b"%d" % number * 20) for number in range(500)]
             assert [each.offset for each in await asyncio.gather(*deliveries)] == list(range(500))
         settings = {"max_block_ms": 300, "delivery_timeout_ms": 300}
-        async with AsyncProducer("127.0.0.1:1", **settings, buffer_full="drop") as producer:
+        async with AioProducer("127.0.0.1:1", **settings, buffer_full="drop") as producer:
             deliveries = [await producer.send("t", b"x") for _ in range(30)]
             failures = await asyncio.gather(*deliveries, return_exceptions=True)
             assert isinstance(failures[-1], RecordDropped) and isinstance(failures[0], NoBrokerReachable)
-        producer = AsyncProducer("127.0.0.1:1", **settings | {"max_block_ms": 60_000})
+        producer = AioProducer("127.0.0.1:1", **settings | {"max_block_ms": 60_000})
         producer._front.room_timeout_s = 0.05
         with pytest.raises(BufferFull):
             for _ in range(30):
@@ -223,19 +259,20 @@ def test_who_sends_waits_for_room_without_holding_the_loop(
 def test_a_block_that_ends_by_an_error_gives_up_what_is_not_delivered() -> None:
     async def main() -> None:
         with pytest.raises(KeyError):
-            async with AsyncProducer("127.0.0.1:1") as producer:
+            async with AioProducer("127.0.0.1:1") as producer:
                 delivery = await producer.send("t", b"x")
                 raise KeyError
         with pytest.raises(ClientClosed):
             await delivery
+        mistaken: Any = {"lingerms": 5}
         with pytest.raises(InvalidClientConfig, match="linger_ms"):
-            AsyncProducer("127.0.0.1:1", lingerms=5)
+            AioProducer("127.0.0.1:1", **mistaken)
 
     in_asyncio(main)
 
 
 @contextmanager
-def due(consumer: AsyncConsumer, callback: Callable[..., Any]) -> Iterator[None]:
+def due(consumer: AioConsumer, callback: Callable[..., Any]) -> Iterator[None]:
     """That a commit failed is what the consumer has to tell next; nobody is there to commit to."""
     consumer.commit_nowait({T0: 1}, on_done=callback)
     group = consumer._front._client._group
@@ -270,7 +307,7 @@ def test_callbacks_are_called_by_the_task_that_polls_or_ends(kind: str, moment: 
                 await consumer.poll()
             callback(offsets, error)
 
-        async with AsyncConsumer("127.0.0.1:1", **LONELY) as consumer:
+        async with AioConsumer("127.0.0.1:1", **LONELY) as consumer:
             with due(consumer, callback if kind == "function" else async_callback):
                 if moment == "end of the block":
                     await consumer.__aexit__(None, None, None)
@@ -290,7 +327,7 @@ def test_a_callback_that_fails_ends_the_poll_and_the_next_one_goes_on(how: str) 
             asyncio.get_running_loop().call_soon(task.cancel)
             await asyncio.sleep(PATIENCE_S)
 
-        async with AsyncConsumer("127.0.0.1:1", **LONELY) as consumer:
+        async with AioConsumer("127.0.0.1:1", **LONELY) as consumer:
             with due(consumer, callback):
                 task = asyncio.ensure_future(consumer.poll())
                 with pytest.raises(ZeroDivisionError if how == "raises" else asyncio.CancelledError):
@@ -303,7 +340,7 @@ def test_a_callback_that_fails_ends_the_poll_and_the_next_one_goes_on(how: str) 
 def test_after_an_error_a_block_calls_and_commits_nothing() -> None:
     async def main() -> None:
         called: list[object] = []
-        consumer = AsyncConsumer("127.0.0.1:1", **LONELY)
+        consumer = AioConsumer("127.0.0.1:1", **LONELY)
         with pytest.raises(KeyError):
             async with consumer:
                 consumer.commit_nowait({T0: 1}, on_done=lambda *_: called.append("told"))
@@ -319,7 +356,7 @@ def test_after_an_error_a_block_calls_and_commits_nothing() -> None:
 
 def test_there_has_to_be_a_loop() -> None:
     with pytest.raises(RuntimeError, match="no running event loop"):
-        AsyncProducer("127.0.0.1:1")
+        AioProducer("127.0.0.1:1")
     assert Portal._shared is None
 
 
@@ -336,7 +373,7 @@ def test_a_loop_that_is_gone_is_told_nothing_more() -> None:
 
 def test_what_ended_a_client_is_told_by_its_calls() -> None:
     async def main() -> None:
-        async with AsyncAdmin("127.0.0.1:1") as admin:
+        async with AioAdmin("127.0.0.1:1") as admin:
 
             async def endless() -> None:
                 await trio.sleep_forever()
@@ -356,7 +393,7 @@ def test_what_ended_a_client_is_told_by_its_calls() -> None:
 
 def test_a_forked_child_is_refused() -> None:
     async def main() -> None:
-        async with AsyncAdmin("127.0.0.1:1") as admin, AsyncProducer("127.0.0.1:1") as producer:
+        async with AioAdmin("127.0.0.1:1") as admin, AioProducer("127.0.0.1:1") as producer:
             for call in (lambda: admin.list_topics(), lambda: producer.send("t", b"x")):
                 child = os.fork()
                 if child == 0:  # pragma: no cover  # another process
@@ -376,7 +413,7 @@ def test_a_callback_in_the_background_thread_may_use_the_client(cluster: FakeClu
     cluster.add_topic("t")
 
     async def main() -> None:
-        async with AsyncConsumer(cluster.bootstrap) as consumer:
+        async with AioConsumer(cluster.bootstrap) as consumer:
             await consumer.assign([T0])
 
             async def callback() -> list[TopicPartition]:

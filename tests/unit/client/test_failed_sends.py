@@ -12,7 +12,8 @@ import pytest
 import trio
 
 from strandline import Producer
-from strandline.client import AsyncProducer, TrioProducer
+from strandline.aio import AioProducer
+from strandline.client import TrioProducer
 from strandline.client.errors import (
     ClientError,
     FlushTimedOut,
@@ -239,11 +240,11 @@ def test_an_asyncio_producer_tells_at_the_end_of_its_block(
 
     async def main() -> None:
         with pytest.raises(SendsFailed, match="3 records were not delivered") as caught:
-            async with AsyncProducer(cluster.bootstrap) as producer:
+            async with AioProducer(cluster.bootstrap) as producer:
                 await producer.send("t", LARGE)
                 await producer.send_many("t", [(None, LARGE), (None, LARGE)])
         assert isinstance(caught.value.__cause__, RecordTooLarge)
-        async with AsyncProducer(cluster.bootstrap) as producer:
+        async with AioProducer(cluster.bootstrap) as producer:
             deliveries = [await producer.send("t", LARGE) for _ in range(10)]
             await asyncio.gather(*deliveries, return_exceptions=True)
             waiting = asyncio.ensure_future(awaited(await producer.send("t", LARGE)))

@@ -205,8 +205,9 @@ def test_unreachable_brokers_end_every_call_in_time() -> None:
 
 
 def test_wrong_settings_are_refused_where_the_client_is_made() -> None:
+    mistaken: Any = {"lingerms": 5}
     with pytest.raises(InvalidClientConfig, match="linger_ms"):
-        Producer("127.0.0.1:1", lingerms=5)
+        Producer("127.0.0.1:1", **mistaken)
     assert Portal._shared is None
 
 
@@ -291,7 +292,8 @@ def test_records_that_a_failure_kept_from_being_accepted_name_it() -> None:
     futures = [producer.send("t", b"%d" % i) for i in range(3)]  # one in `accept`, the others behind it
     many = producer.send_many("t", [(None, b"x")] * 5)
     producer._portal.post(network.gate.set)
-    for future in (*futures, many):
+    outcomes: list[Any] = [*futures, many]
+    for future in outcomes:
         with pytest.raises(ClientClosed, match=r"ZeroDivisionError\('a mistake'\)") as caught:
             future.result(PATIENCE_S)
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -341,7 +343,7 @@ def test_a_client_that_cannot_be_closed_at_exit_is_warned_of_and_hinders_no_othe
     kind: Callable[[str], SyncClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with kind("127.0.0.1:1") as client, monkeypatch.context() as patches:
-        patches.setattr(client, "stop" if kind is Consumer else "close", lambda *_: 1 / 0)
+        patches.setattr(client, "_stop" if kind is Consumer else "close", lambda *_: 1 / 0)
         with pytest.warns(RuntimeWarning, match="could not be closed: ZeroDivisionError"):
             client.close_at_exit()
 
@@ -541,7 +543,7 @@ def test_an_async_callback_is_refused_rather_than_never_awaited() -> None:
 
     with Consumer("127.0.0.1:1", group_id="g", default_api_timeout_ms=50) as consumer:
         consumer.commit_nowait({T0: 1}, on_done=callback)
-        with pytest.raises(TypeError, match="AsyncConsumer takes async ones"):
+        with pytest.raises(TypeError, match="AioConsumer takes async ones"):
             while True:
                 consumer.poll(timeout_ms=100)
         assert consumer.poll() == {}
