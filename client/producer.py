@@ -98,6 +98,8 @@ class TrioProducer(RunAcceptance):
         self.settings = from_mapping(ProducerSettings, {"bootstrap_servers": bootstrap_servers, **settings})
         self._serializers = Serializers(self.settings.key_serializer, self.settings.value_serializer)
         self._environment = environment or production_client_environment()
+        self.wall_clock = self._environment.wall_clock
+        """Stamps records that have no timestamp of their own."""
         self._pump = Pump()
         self._settled = News()
         self._finished = trio.Event()
@@ -330,7 +332,7 @@ class TrioProducer(RunAcceptance):
 
     def now_ms(self) -> int:
         """The timestamp of a record that is sent now."""
-        return self._environment.wall_clock.now_ms()
+        return self.wall_clock.now_ms()
 
     async def partitions_for(self, topic: str) -> list[int]:
         """The topic's partitions. UnknownTopic or what else hindered it after `max_block_ms`."""

@@ -90,6 +90,13 @@ def headers_of(headers: Headers | None) -> tuple[Header, ...]:
         ) from None
 
 
+def are_same(given: Headers | None, known: tuple[Header, ...]) -> bool:
+    """Whether these are the headers of the record before, which need not be checked again."""
+    if isinstance(given, dict):
+        return tuple(given.items()) == known
+    return isinstance(given, list | tuple) and tuple(given) == known
+
+
 def timestamp_of(given: Any) -> int:
     """InvalidRecordValue."""
     if type(given) is int or (isinstance(given, int) and not isinstance(given, bool)):

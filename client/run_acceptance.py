@@ -6,6 +6,7 @@ Part of `TrioProducer`, for who sends from another thread (`sync_producer`).
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -53,13 +54,17 @@ class RunAcceptance(Service):
             return [(where.partition, run)]
         if not where.is_keyed:
             return [(self._sticky_partition(layout), run)]
-        groups: dict[int, list[SendFuture]] = {}
+        groups: defaultdict[int, list[SendFuture]] = defaultdict(list)
         choose, count = self._partition_for_key, len(layout.partitions)
-        for future, (key, _) in zip(run.futures, run.records(), strict=True):
-            try:
-                groups.setdefault(choose(key, count), []).append(future)  # type: ignore[arg-type]  # it has a key
-            except Exception as error:
-                self.refuse(Run([future]), refusal(where.topic, error), 1)
+        try:
+            numbers = [choose(key, count) for key, _ in run.records()]  # type: ignore[arg-type]  # each has a key
+            for number, future in zip(numbers, run.futures, strict=True):
+                groups[number].append(future)
+        except Exception as error:
+            if len(run) == 1:
+                self.refuse(run, refusal(where.topic, error), 1)
+                return []
+            return [part for future in run.futures for part in self._parts(where, Run([future]), layout)]
         return [(number, Run(futures)) for number, futures in groups.items()]
 
     async def _accept_part(self, where: Where, part: Run, queue: PartitionQueue) -> None:

@@ -37,15 +37,17 @@ class SendFuture(Outcome[RecordMetadata]):
     wait `timeout` seconds (default: as long as delivery can take), then NotSettledYet. Callbacks run in the event
     loop's thread: they must be quick, and not wait for a client."""
 
+    __slots__ = ("_batch", "_index", "_is_settled", "pair", "where")
     where: Where
     pair: KeyAndValue | None
     """Key and value, until it is settled."""
-    _batch: DeliveredBatch | None = None
+    _batch: DeliveredBatch
+    """Once it is delivered."""
     _index: int
 
     @property
     def _result(self) -> RecordMetadata | None:  # type: ignore[override]
-        if self._batch is None:
+        if not self._is_settled or self._exception is not None:
             return None
         return record_metadata(self._batch, self._index, self.where.timestamp_ms)
 
@@ -65,6 +67,7 @@ def send_future(where: Where, pair: KeyAndValue) -> SendFuture:
     future = _make(SendFuture)
     future.where = where
     future.pair = pair
+    future._is_settled = False
     return future
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, NoReturn, Unpack
 
 import trio
 
@@ -31,6 +31,7 @@ from strandline.client.producer import TrioProducer
 from strandline.client.record_checks import (
     Headers,
     Serializers,
+    are_same,
     headers_of,
     partition_of,
     timestamp_of,
@@ -132,7 +133,7 @@ class Producer(SyncClient):
         self.room_timeout_s = self._max_block_s if limits.buffer_full == "block" else 0.0
         """How long who sends waits for room."""
         self._deadline_s = (limits.max_block_ms + limits.delivery_timeout_ms) / 1000 + GRACE_S
-        self.now_ms = self._client.now_ms
+        self.now_ms = self._client.wall_clock.now_ms
         """The timestamp of a record that is sent now."""
         close_at_exit(self)  # last, as in `sync`
 
@@ -159,14 +160,17 @@ class Producer(SyncClient):
             or where[0] is not topic
             or where[2] is not partition
             or where[3] is (key is None)
-            or headers
-            or where[4]
+            or ((headers or where[4]) and not are_same(headers, where[4]))
         ):
             where = self._where = Where(
                 topic_of(topic), stamp, partition_of(partition), key is not None, headers_of(headers), self._deadline_s
             )
         future = send_future(where, (key, value))
-        self._post(future, 1)
+        try:  # as `_post`, with fewer calls
+            if not self._mailbox.put(future, 1, self.room_timeout_s):
+                self.refuse_for_want_of_room(future)
+        except (ForkedPortal, PortalClosed) as error:
+            self._raise_ended(error)
         return future
 
     def send_many(
@@ -278,14 +282,10 @@ class Producer(SyncClient):
 
     def offer(self, letter: SendFuture | Letter, size: int, wait_s: float) -> bool:
         """Post it; False where there is no room for so many records within that time. ClientClosed."""
-        if self._closed:
-            raise ClientClosed("the producer is closed")
         try:
             return self._mailbox.put(letter, size, wait_s)
-        except ForkedPortal:
-            raise self.forked_error() from None
-        except PortalClosed:
-            raise self.ended_error() from self.failure
+        except (ForkedPortal, PortalClosed) as error:
+            self._raise_ended(error)
 
     def refuse_for_want_of_room(self, letter: SendFuture | Letter) -> None:
         """What `buffer_full` says. BufferFull where nobody else is told."""
@@ -305,6 +305,14 @@ class Producer(SyncClient):
         while not self._has_ended and not self._mailbox.fits(size):
             if not await self._accepted.wait_until(deadline):
                 return
+
+    def _raise_ended(self, error: ForkedPortal | PortalClosed) -> NoReturn:
+        """ClientClosed."""
+        if isinstance(error, ForkedPortal):
+            raise self.forked_error() from None
+        if self._closed:
+            raise ClientClosed("the producer is closed") from None
+        raise self.ended_error() from self.failure
 
     def _post(self, letter: SendFuture | Letter, size: int) -> None:
         if not self.offer(letter, size, self.room_timeout_s):

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import trio
 
 from strandline.runtime.processes.alarms import Alarm, ring_all
-from strandline.runtime.processes.portal import Portal, PortalClosed
+from strandline.runtime.processes.portal import ForkedPortal, Portal, PortalClosed
 
 T = TypeVar("T")
 
@@ -39,6 +39,8 @@ class Mailbox(Generic[T]):
         ForkedPortal."""
         if self._size + size > self._capacity and not self._has_room(size, timeout_s):
             return False
+        if self._portal.is_foreign:
+            raise ForkedPortal("the process was forked")
         if bool(self._closed):  # mypy would take it for settled
             raise PortalClosed("the mailbox is closed")
         self._items.append(item)
