@@ -118,6 +118,8 @@ class Assigned:
     error: Exception | None = None
     """Raised by the next poll that has nothing to hand out."""
     out_of_range: bool = False
+    told_limits: tuple[int, int] = (NO_OFFSET, NO_OFFSET)
+    """Log start and high watermark, as who said `out_of_range` told them."""
     missing_since: float | None = None
     """Since when the cluster does not know the topic any more."""
     last_error: Exception | None = None

@@ -93,6 +93,14 @@ def _missing(topic: TopicView, partition: int, *, was_there: bool) -> AnsweredEr
     return error_for(UNKNOWN, f"topic {topic.name!r}, which is assigned", detail=detail)
 
 
+def _out_of_range(offset: int, partition: TopicPartition, log_start: int, high_watermark: int) -> str:
+    """Why nothing can be read there: where the log begins and ends is known as far as its leader said so."""
+    if log_start == NO_OFFSET or high_watermark == NO_OFFSET:
+        return f"offset {offset} of {partition} is outside the log"
+    where = "gone from the log" if offset < log_start else "beyond the end of the log"
+    return f"offset {offset} of {partition} is {where}, which holds [{log_start}, {high_watermark})"
+
+
 class Fetcher:
     """Fills the chunks of `assigned`; calls `on_news` when there is something for a poll, `on_positions` when a
     position must be looked up or checked."""
@@ -331,6 +339,7 @@ class Fetcher:
             state.failures, state.last_error = 0, None
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             state.out_of_range = True
+            state.told_limits = part.log_start_offset, part.high_watermark
             self.reset_when_drained(state)
         else:
             if part.current_leader_id != NO_BROKER:
@@ -343,8 +352,7 @@ class Fetcher:
             return
         self._reset(
             state,
-            f"offset {state.fetch_offset} of {state.topic_partition} is outside the log, whose last known limits are "
-            f"[{max(0, state.log_start_offset)}, {max(0, state.high_watermark)}]",
+            _out_of_range(state.fetch_offset, state.topic_partition, *state.told_limits),
         )
 
     def _reset(self, state: Assigned, why: str) -> None:

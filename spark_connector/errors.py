@@ -99,6 +99,15 @@ class DataLoss(SourceError):
         super().__init__(f"{text}. {self.remedy}")
 
 
+class EndBeyondLog(DataLoss):
+    """The asked range reaches beyond the end of its partition. Spark's Kafka source has no other name for it."""
+
+    remedy = (
+        "Name an end that the partition has, or latest; where it had more before, its topic was deleted and created "
+        "again. To read up to its end, set the option failOnDataLoss to false."
+    )
+
+
 class GoneSincePlanned(DataLoss):
     """A task does not find records any more that were there when its read was planned."""
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.spark_connector.errors import (
     DataLoss,
+    EndBeyondLog,
     EndOffsetMismatch,
     NoOffsetForTimestamp,
     SourceError,
@@ -191,12 +192,12 @@ class Resolver(NamedTuple):
         held = self.held[partition]
         if start == end or (start >= held.earliest and end <= held.latest):
             return start, end
-        text = (
-            f"Offsets [{start}, {end}) of {partition} were asked for, but the partition holds "
-            f"[{held.earliest}, {held.latest}) (its end is the high watermark)"
-        )
+        is_beyond = start >= held.earliest
+        text = f"Offsets [{start}, {end}) of {partition} were asked for, "
+        text += f"which reach beyond its end {held.latest}: it holds " if is_beyond else "but the partition holds "
+        text += f"[{held.earliest}, {held.latest}) (its end is the high watermark)"
         if self.fail_on_data_loss:
-            raise DataLoss(text)
+            raise EndBeyondLog(text) if is_beyond else DataLoss(text)
         clipped_start, clipped_end = max(start, held.earliest), min(end, held.latest)
         self.warn(f"{text}; reading [{clipped_start}, {max(clipped_start, clipped_end)})")
         return clipped_start, max(clipped_start, clipped_end)

@@ -161,7 +161,7 @@ def test_what_is_not_there_is_an_error_with_a_remedy(load: Any) -> None:
     for options, text in (
         ({"topic": "numers"}, "UNKNOWN_TOPIC_OR_PARTITION"),
         ({"startingOffsets": '{"numbers":{"0":1}}'}, "Use -1 for latest, -2 for earliest"),
-        ({"endingOffsets": '{"numbers":{"0":999999,"1":0,"2":0}}'}, "set the option failOnDataLoss to false"),
+        ({"endingOffsets": '{"numbers":{"0":999999,"1":0,"2":0}}'}, f"beyond its end {PER_PARTITION[0]}: it holds"),
         ({"startingTimestamp": str(FIRST_MS * 2)}, "startingOffsetsByTimestampStrategy"),
     ):
         with pytest.raises(PySparkException) as caught:

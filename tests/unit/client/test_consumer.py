@@ -246,8 +246,15 @@ async def test_an_offset_outside_the_log_follows_the_reset_policy(autojump_clock
                 await client.poll(timeout_ms=1000)
             client.seek(T0, 1)
             for _ in range(2):
-                with pytest.raises(OffsetOutOfRange, match=r"offset 1 of t-0.*auto_offset_reset"):
+                with pytest.raises(
+                    OffsetOutOfRange, match=r"^offset 1 of t-0 is gone from the log, which holds \[4, 6\); seek"
+                ):
                     await client.poll(timeout_ms=1000)
+            client.seek(T0, 1000)
+            with pytest.raises(
+                OffsetOutOfRange, match=r"^offset 1000 of t-0 is beyond the end of the log, which holds \[4, 6\); seek"
+            ):
+                await client.poll(timeout_ms=1000)
             client.seek(T0, 5)
             assert await read(client, 1) == [b"5"]
         nursery.cancel_scope.cancel()

@@ -88,6 +88,16 @@ def test_a_range_that_is_not_all_there_fails_unless_loss_is_allowed(plan: Plan, 
     assert len(plan.warnings) == 1
 
 
+@pytest.mark.parametrize(("start", "end", "kind"), [(5, 60, "gone"), (5, 50, "gone"), (10, 51, "end"), (60, 70, "end")])
+def test_an_end_beyond_the_log_is_not_called_aged_out(plan: Plan, start: int, end: int, kind: str) -> None:
+    with pytest.raises(DataLoss) as failure:
+        plan.ranges(SpecificOffsets({T0: start, T1: 0}), SpecificOffsets({T0: end, T1: 0}))
+    text = str(failure.value)
+    assert text.startswith("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Offsets ") and "[10, 50)" in text
+    assert ("aged out" in text) == (kind == "gone")
+    assert ("which reach beyond its end 50" in text and "Name an end that the partition has" in text) == (kind == "end")
+
+
 def test_nothing_at_or_above_the_high_watermark_is_ever_planned(plan: Plan) -> None:
     plan.fail_on_data_loss = False
     assert plan.ranges(ending=SpecificOffsets({T0: 2**62, T1: 2**62})) == [(10, 50)]
