@@ -18,11 +18,12 @@ import click
 from strandline.cli.bench_measure import Interval, Measurement, Result, result_fields
 from strandline.cli.bench_text import failure_line, table_rows
 from strandline.cli.options import (
+    LOOK_TIMEOUT_MS,
     bootstrap_option,
+    common_settings,
     legal_topic,
     output_option,
     page_option,
-    settings_of_any_client,
     settings_option,
     show_json,
 )
@@ -129,7 +130,9 @@ def topic_of(ctx: click.Context, options: RunOptions) -> Iterator[str]:
 
     session = session_of(ctx)
     servers = bootstrap_of(session, options.bootstrap)
-    with session.admin(servers, **settings_of_any_client(options.settings)) as admin:
+    with session.admin(
+        servers, **{"default_api_timeout_ms": LOOK_TIMEOUT_MS, **common_settings(options.settings)}
+    ) as admin:
         if options.topic is not None:
             try:
                 admin.describe_topics([options.topic])

@@ -175,18 +175,19 @@ LOOK_TIMEOUT_MS = 10_000
 
 def ask_cluster(ctx: click.Context, servers: str, settings: Iterable[str]) -> None:
     """Before a long start: whether anybody answers there. NoBrokerReachable, RequestTimedOut after some seconds.
-    settings: `-X` of any client."""
-    with session_of(ctx).admin(servers, **settings_of_any_client(settings)) as admin:
+    settings: `-X` of any client; what not every client has is passed over."""
+    limits = {"default_api_timeout_ms": LOOK_TIMEOUT_MS, **common_settings(settings)}
+    with session_of(ctx).admin(servers, **limits) as admin:
         admin.describe_cluster()
 
 
-def settings_of_any_client(settings: Iterable[str]) -> dict[str, object]:
-    """Those of `-X` that every client has; the others are passed over. A person's patience is the default."""
+def common_settings(pairs: Iterable[str]) -> dict[str, object]:
+    """Those of `-X key=value` that every client has, for another one beside the one that they are for."""
     from strandline.client.settings import ClientSettings
 
     common = {each.name for each in dataclasses.fields(ClientSettings)}
-    given = {key.replace(".", "_").replace("-", "_"): value for key, value in client_settings(settings).items()}
-    return {"default_api_timeout_ms": LOOK_TIMEOUT_MS, **{key: given[key] for key in given if key in common}}
+    given = {key.replace(".", "_").replace("-", "_"): value for key, value in client_settings(pairs).items()}
+    return {key: given[key] for key in given if key in common}
 
 
 def partitions_of(

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from strandline.runtime.input_lines import input_lines
 
 from strandline.runtime import input_lines as module
-from strandline.runtime.input_lines import input_lines
 
 
 def never() -> None:
