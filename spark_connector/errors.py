@@ -198,6 +198,18 @@ class UnsupportedMode(SourceError):
     condition = "UNSUPPORTED_SAVE_MODE"
 
 
+class UnsupportedTable(SourceError):
+    """A topic was to be a table of Spark's catalog, which keeps options from Python sources when it is used."""
+
+    condition = "UNSUPPORTED_TABLE"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a topic cannot be a table of Spark's catalog, which does not hand on its options; CREATE TEMPORARY VIEW … "
+            "USING strandline OPTIONS (…) makes a view of it, and df.write.format('strandline') writes to it"
+        )
+
+
 class WriteFailed(SourceError):
     """Records were not acknowledged."""
 

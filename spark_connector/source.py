@@ -22,12 +22,20 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from strandline.spark_connector.errors import CustomSchema, InvalidOption, UnsupportedMode, UnsupportedSpark, warn
+from strandline.spark_connector.errors import (
+    CustomSchema,
+    InvalidOption,
+    UnsupportedMode,
+    UnsupportedSpark,
+    UnsupportedTable,
+    warn,
+)
 from strandline.spark_connector.options.request import COLUMNS, HEADERS, SourceOptions
 from strandline.spark_connector.options.sink_options import SinkOptions, parse_sink_options
 from strandline.spark_connector.options.source_options import parse_options
 from strandline.spark_connector.options.stream_options import parse_stream_options
 from strandline.spark_connector.reading.ranges import RangePartition
+from strandline.spark_connector.sentences import in_one_sentence
 from strandline.spark_connector.streaming.stream_reader import StrandlineStreamReader
 from strandline.spark_connector.writing.columns import check_columns
 from strandline.spark_connector.writing.sink import CAN_WRITE_STREAMS, StrandlineStreamWriter, StrandlineWriter
@@ -65,23 +73,29 @@ class StrandlineDataSource(DataSource):  # type: ignore[misc]  # pyspark has no 
     def name(cls) -> str:
         return "strandline"
 
+    @in_one_sentence()
     def schema(self) -> StructType:
         """Raises InvalidOption, so that a wrong option fails at load(). Of a batch or a stream: Spark does not say
-        which; what only one of them refuses is refused by its reader."""
+        which; what only one of them refuses is refused by its reader. Raises UnsupportedTable."""
+        if self.options.get("provider", "").lower() == self.name():  # Spark's word in the properties of a table
+            raise UnsupportedTable
         return schema_of(wanted_columns(self.options))
 
+    @in_one_sentence()
     def reader(self, schema: StructType) -> StrandlineReader:
         """Raises InvalidOption; CustomSchema where the user gave a schema."""
         options = parse_options(self.options)
         _check(schema, options)
         return StrandlineReader(options)
 
+    @in_one_sentence()
     def streamReader(self, schema: StructType) -> StrandlineStreamReader:
         """Raises InvalidOption; CustomSchema where the user gave a schema."""
         options = parse_stream_options(self.options)
         _check(schema, options.source)
         return StrandlineStreamReader(options)
 
+    @in_one_sentence()
     def writer(self, schema: StructType, overwrite: bool) -> StrandlineWriter:
         """Raises InvalidOption, InvalidSinkColumn, UnsupportedMode."""
         if overwrite:
@@ -91,6 +105,7 @@ class StrandlineDataSource(DataSource):  # type: ignore[misc]  # pyspark has no 
             )
         return StrandlineWriter(self._sink_options(schema))
 
+    @in_one_sentence()
     def streamWriter(self, schema: StructType, overwrite: bool) -> StrandlineStreamWriter:
         """Output mode complete (`overwrite`) appends each result anew, as Spark's Kafka sink does it. Raises
         InvalidOption, InvalidSinkColumn, UnsupportedSpark."""
@@ -129,6 +144,7 @@ class StrandlineReader(DataSourceReader):  # type: ignore[misc]  # pyspark has n
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
 
+    @in_one_sentence()
     def partitions(self) -> list[InputPartition]:
         """On the driver: resolve all offsets to one snapshot below the high watermarks, and split it."""
         from strandline.spark_connector.reading.reader import plan_ranges
@@ -141,4 +157,5 @@ class StrandlineReader(DataSourceReader):  # type: ignore[misc]  # pyspark has n
             return
         from strandline.spark_connector.reading.reader import read_range
 
-        yield from read_range(self.options, partition.wanted, warn)
+        with in_one_sentence():
+            yield from read_range(self.options, partition.wanted, warn)

@@ -61,6 +61,7 @@ def bootstrap_servers(given: Mapping[str, str]) -> str:
     if not servers or servers == {""}:
         raise InvalidOption(
             "Option 'kafka.bootstrap.servers' (or 'servers') must be specified: the host:port of one or more brokers"
+            + ("" if given else "; a table of Spark's catalog hands on no options: use CREATE TEMPORARY VIEW")
         )
     if len(servers) > 1:
         raise InvalidOption("'servers' and 'kafka.bootstrap.servers' differ; give one of them")

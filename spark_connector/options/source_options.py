@@ -85,6 +85,8 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
     present = [name for name in (*SUBSCRIPTIONS, "path") if name.lower() in given]
     if len(present) != 1:
         found = f"{' and '.join(present)} are set" if present else "none is set"
+        if "paths" in given:  # what Spark makes of load(['one', 'other'])
+            found += "; load() takes one topic: several are named in subscribe, with commas between them"
         raise InvalidOption(
             "Exactly one of the options 'subscribe', 'subscribePattern' and 'assign' must say which topics to read "
             f"(load('topic') counts as subscribe); {found}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from strandline.client.errors import ClientError
+from strandline.client.errors import ClientError, NoBrokerReachable
 from strandline.spark_connector.errors import ReadFailed
 
 REMEDY = "check kafka.bootstrap.servers and the brokers; to wait for them longer, raise kafka.default.api.timeout.ms"
+REMEDY_BEFORE_ANY_ANSWER = "to wait longer for a first answer, raise kafka.bootstrap.timeout.ms"
 
 
 @contextmanager
@@ -19,4 +20,5 @@ def named_failures() -> Iterator[None]:
         yield
     except ClientError as error:
         # Where asking again cannot help the text itself says what is wrong, such as a name that no topic can have.
-        raise ReadFailed(f"{error}; {REMEDY}" if error.retriable else str(error)) from error
+        remedy = REMEDY_BEFORE_ANY_ANSWER if isinstance(error, NoBrokerReachable) else REMEDY
+        raise ReadFailed(f"{error}; {remedy}" if error.retriable else str(error)) from error

@@ -13,6 +13,7 @@ from strandline.spark_connector.errors import warn
 from strandline.spark_connector.options.stream_options import StreamOptions
 from strandline.spark_connector.reading.failures import named_failures
 from strandline.spark_connector.reading.ranges import RangePartition
+from strandline.spark_connector.sentences import in_one_sentence
 
 if TYPE_CHECKING:
     import pyarrow
@@ -48,6 +49,7 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     # --- On the driver ---
 
+    @in_one_sentence()
     def initialOffset(self) -> dict[str, Any]:
         with named_failures():
             return self._driver().initial()
@@ -63,23 +65,28 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             return ReadMinRows(limits.min_offsets)
         return ReadAllAvailable()
 
+    @in_one_sentence()
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
         """`limit` ReadAllAvailable: Spark wants everything in one batch, whatever the options say."""
         is_limited = limit is not None and not isinstance(limit, ReadAllAvailable)
         with named_failures():
             return self._driver().latest(start, is_limited=is_limited)
 
+    @in_one_sentence()
     def prepareForTriggerAvailableNow(self) -> None:
         with named_failures():
             self._driver().prepare_available_now()
 
+    @in_one_sentence()
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return self._driver().newest()
 
+    @in_one_sentence()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         with named_failures():
             return [RangePartition(each) for each in self._driver().plan(start, end)]
 
+    @in_one_sentence()
     def commit(self, end: dict[str, Any]) -> None:
         self._driver().completed(end)
 
@@ -114,4 +121,5 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             return
         from strandline.spark_connector.reading.reader import read_range
 
-        yield from read_range(self.options.source, partition.wanted, warn)
+        with in_one_sentence():
+            yield from read_range(self.options.source, partition.wanted, warn)

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from strandline.runtime.client_environment import production_client_environment
 from strandline.spark_connector.errors import WriteFailed
 from strandline.spark_connector.options.sink_options import SinkOptions
+from strandline.spark_connector.sentences import in_one_sentence
 from strandline.spark_connector.worker import spare_modules
 from strandline.spark_connector.writing.identity import MAX_TASKS, TaskIdentity
 
@@ -46,9 +47,11 @@ class StrandlineWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark 
         self.run = f"{production_client_environment().random.getrandbits(128):032x}"
         self.scope = f"write.{options.write_id or self.run}"
 
+    @in_one_sentence()
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         return _written(iterator, self.options, self.scope, self.options.write_version, self.run)
 
+    @in_one_sentence()
     def commit(self, messages: Sequence[Any]) -> None:
         check_division(messages, self.options, can_be_repeated=self.options.write_id is not None)
         self._forget_marks()
@@ -74,6 +77,7 @@ class StrandlineStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
 
+    @in_one_sentence()
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
         query, batch, run = (context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID, RUN_ID))
@@ -84,6 +88,7 @@ class StrandlineStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             )
         return _written(iterator, self.options, f"query.{query}", int(batch or 0), run or "")
 
+    @in_one_sentence()
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
         check_division(messages, self.options, can_be_repeated=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -167,6 +168,28 @@ def test_what_is_not_there_is_an_error_with_a_remedy(load: Any) -> None:
         with pytest.raises(PySparkException) as caught:
             load(**options).count()
         assert text in str(caught.value)
+        assert "Traceback" not in str(caught.value)
+
+
+def test_nobody_at_the_address_is_told_in_one_sentence(load: Any) -> None:
+    from pyspark.errors import PySparkException
+
+    nobody = {"servers": "127.0.0.1:1", "kafka.bootstrap.timeout.ms": "1500"}
+    with pytest.raises(PySparkException) as caught:
+        load(**nobody).count()
+    sentence = (
+        r"\[STRANDLINE_READ_FAILED\] no broker has answered within 1500 ms .*: 127\.0\.0\.1:1: Connection refused;"
+    )
+    assert re.search(sentence, str(caught.value)) and "Traceback" not in str(caught.value)
+
+
+def test_a_topic_is_no_table_of_the_catalog(spark: Any, served: EmbeddedCluster) -> None:
+    from pyspark.errors import PySparkException
+
+    options = f"USING strandline OPTIONS (servers '{served.bootstrap_servers}', subscribe 'numbers')"
+    with pytest.raises(PySparkException, match=r"\[UNSUPPORTED_TABLE\] .*CREATE TEMPORARY VIEW") as caught:
+        spark.sql(f"CREATE TABLE numbers_table {options}")
+    assert "Traceback" not in str(caught.value)
 
 
 def test_allowed_loss_reads_what_there_is(load: Any) -> None:

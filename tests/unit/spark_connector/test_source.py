@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader, InputPartition
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from strandline.spark_connector.errors import CustomSchema, InvalidOption, SourceWarning
+from strandline.spark_connector.errors import CustomSchema, InvalidOption, SourceWarning, UnsupportedTable
 from strandline.spark_connector.reading.planning import OffsetRange
 from strandline.spark_connector.reading.ranges import RangePartition
 from strandline.spark_connector.source import (
@@ -44,6 +44,20 @@ def test_the_schema_has_only_the_columns_that_are_wanted() -> None:
     some.streamReader(some.schema())
     with pytest.raises(CustomSchema):
         some.reader(fixed_schema(include_headers=False))
+
+
+def test_a_table_of_the_catalog_is_refused_since_spark_keeps_its_options() -> None:
+    with pytest.raises(UnsupportedTable, match="CREATE TEMPORARY VIEW"):
+        source(provider="strandline", owner="root").schema()
+    unnamed = StrandlineDataSource(CaseInsensitiveDict({}))
+    with pytest.raises(InvalidOption, match="a table of Spark's catalog hands on no options"):
+        unnamed.writer(fixed_schema(include_headers=False), overwrite=False)
+
+
+def test_several_topics_in_load_are_told_where_to_go() -> None:
+    both = StrandlineDataSource(CaseInsensitiveDict({"servers": "b:1", "paths": '["a","b"]'}))
+    with pytest.raises(InvalidOption, match="several are named in subscribe"):
+        both.schema()
 
 
 def test_a_wrong_option_fails_at_load_and_a_custom_schema_at_the_read() -> None:
