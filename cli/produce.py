@@ -1,22 +1,22 @@
-"""`strandline produce`: each line of a file or of stdin becomes a record.
+"""`strandline produce`: each line of a file or of stdin becomes a record, or what stands there by another format.
 
-Rules: a line is what stands between two `\\n` (a `\\r` stays); bytes are never decoded; the first record that fails for
-good ends the command, which then says how many were acknowledged. What becomes of records is shown as it is known, also
-while no input comes, and so is what partitions wait for (`waits`); what is settled shortly after Ctrl-C counts. An
-empty input asks for nothing: no broker is needed, and it is no failure.
+Rules: bytes are never decoded; the first record that fails for good, or cannot be read, ends the command, which then
+says how many were acknowledged. What becomes of records is shown as it is known, also while no input comes, and so is
+what partitions wait for (`waits`); what is settled shortly after Ctrl-C counts. An empty input asks for nothing: no
+broker is needed, and it is no failure. What is read is in `record_input` and `input_format`, what becomes of it in
+`sending`.
 """
 
 from __future__ import annotations
 
-import collections
-import contextlib
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from strandline.cli.created_topic import TopicCheck
+from strandline.cli.input_format import input_reader
 from strandline.cli.options import (
     bootstrap_option,
     client_settings,
@@ -25,16 +25,16 @@ from strandline.cli.options import (
     settings_option,
     topic_option,
 )
+from strandline.cli.record_format import Header, InvalidFormat
+from strandline.cli.record_input import InputReader, JsonReader, LineReader, LineRules, Records
+from strandline.cli.sending import Tally, summary
 from strandline.cli.session import EXIT_INTERRUPTED, Session, bootstrap_of, session_of
+from strandline.cli.text_options import ESCAPED, properties_of_console, property_option
 from strandline.cli.waits import LOOK_EVERY_S, Waits
-from strandline.cli.wording import counted
-from strandline.runtime.input_lines import PULSE_S, input_lines
+from strandline.runtime.input_chunks import PULSE_S, input_chunks
 
 if TYPE_CHECKING:
     from strandline import Producer
-
-MAX_PENDING = 20_000
-"""Records whose outcome is not known yet; beyond it the oldest is waited for."""
 
 MAX_BLOCK_MS = 10_000
 """How long a person should wait to learn that the topic or the cluster is not there."""
@@ -42,131 +42,54 @@ MAX_BLOCK_MS = 10_000
 GIVE_UP_S = 0.5
 """How long records that are on their way may take once the command has failed or was interrupted."""
 
+PROPERTIES: dict[str, type] = {
+    "parse.key": bool,
+    "key.separator": bytes,
+    "parse.headers": bool,
+    "headers.delimiter": bytes,
+    "headers.separator": bytes,
+    "headers.key.separator": bytes,
+    "null.marker": bytes,
+}
 
-class LineRules(NamedTuple):
-    """How a line becomes key and value."""
+EPILOG = """
+\b
+Example: printf 'k1:hello\\nk2:world\\n' | strandline produce -t greetings -K :
 
-    key_separator: bytes | None
-    fixed_key: bytes | None
-    empty_is_null: bool
+\b
+The template of -F is that of 'strandline consume -f'; both ways keep a record:
+  consume -t a -f '%T %K %k%V %v%H %h{%K %k%V %v}\\n' |
+    produce -t b -F '%T %K %k%V %v%H %h{%K %k%V %v}\\n'
+  consume -t a -J | produce -t b -J
 
+\b
+  %v %s %k        value, key: up to what stands behind, or as long as said before
+  %V %S %R  %K    length of the value (%R: four bytes), of the key; -1: null
+  %T %d           timestamp in ms; %d{strftime[%F %T]}: in UTC
+  %h  %H          headers as k=v,k=v; %h{%k=%v;}: each like that; %H: how many
+  %p              partition to write to
+  %t %o %e %i     read and passed over
+  %v{hex} %v{base64} %v{json}    of %k, too
+  %% \\n \\t \\r \\\\ \\0 \\xNN
 
-class Tally:
-    """What came of the records so far, in their order, and where each acknowledgement is shown. `waits` is looked at
-    whenever time passes."""
-
-    def __init__(self, waits: Waits, *, verbose: bool, as_json: bool) -> None:
-        self.acked = 0
-        self.acked_bytes = 0
-        self.lost = 0
-        """Of an end before its time: not acknowledged, as far as anybody knows."""
-        self.partitions: set[int] = set()
-        self._pending: collections.deque[tuple[Any, int]] = collections.deque()
-        self._waits = waits
-        self._verbose = verbose
-        self._as_json = as_json
-
-    def sent(self, future: Any, size_bytes: int) -> None:
-        self._pending.append((future, size_bytes))
-
-    def reap(self) -> None:
-        """Count what is settled; wait for the oldest while too many are not. Raises what a record failed with."""
-        while self._pending and (self._pending[0][0].done() or len(self._pending) > MAX_PENDING):
-            self._await_oldest()
-            self._acknowledged(*self._take_oldest())
-        self._waits.look()
-
-    def reap_all(self) -> None:
-        """Wait for every record. Raises what the first one that failed did so with."""
-        while self._pending:
-            self._await_oldest()
-            self._acknowledged(*self._take_oldest())
-
-    def _await_oldest(self) -> None:
-        """Until it is settled, well or badly."""
-        future, _ = self._pending[0]
-        while not future.done():
-            with contextlib.suppress(Exception):  # raised anew by whoever takes it
-                future.result(LOOK_EVERY_S)
-            self._waits.look()
-
-    def reap_rest(self) -> None:
-        """After an end before its time: nothing is waited for, and why it ended is told by others. All are counted,
-        also where they cannot be shown any more: OSError after the last."""
-        unseen: OSError | None = None
-        while self._pending:
-            try:
-                settled = self._take_oldest(0)
-            except Exception:
-                continue
-            try:
-                self._acknowledged(*settled)
-            except OSError as error:
-                unseen = error
-        if unseen is not None:
-            raise unseen
-
-    def _take_oldest(self, timeout_s: float | None = None) -> tuple[Any, int]:
-        """Where the oldest record stands, and its size. It stays if the wait is interrupted."""
-        future, size_bytes = self._pending[0]
-        try:
-            metadata = future.result(timeout_s)
-        except Exception:
-            self._pending.popleft()
-            self.lost += 1
-            raise
-        self._pending.popleft()
-        return metadata, size_bytes
-
-    def _acknowledged(self, metadata: Any, size_bytes: int) -> None:
-        self.acked += 1
-        self.acked_bytes += size_bytes
-        self.partitions.add(metadata.partition)
-        if self._as_json:
-            fields = {
-                "topic": metadata.topic,
-                "partition": metadata.partition,
-                "offset": metadata.offset,
-                "ts": metadata.timestamp_ms,
-            }
-            click.echo(json.dumps(fields, separators=(",", ":")))
-        elif self._verbose:
-            click.echo(f"{metadata.partition}@{metadata.offset}")
+From memory of kcat: -f is the template here, too, and files are given with -l.
+"""
 
 
-def key_and_value(line: bytes, rules: LineRules) -> tuple[bytes | None, bytes | None]:
-    """Raises ClickException where the line has no separator."""
-    key: bytes | None = rules.fixed_key
-    value: bytes | None = line
-    if rules.key_separator is not None:
-        key, found, value = line.partition(rules.key_separator)
-        if not found:
-            raise click.ClickException(
-                f"no separator {rules.key_separator!r} in line {line[:40]!r}; change --key-separator or leave it out"
-            )
-    if rules.empty_is_null:
-        return key or None, value or None
-    return key, value
-
-
-def lines_of(source: IO[bytes], pulse: Callable[[], None], *, prompt: bool) -> Iterator[bytes]:
-    """The lines without their `\\n`; shows `>` before each where a person types them. `pulse`: see input_lines."""
-    lines = input_lines(source, pulse)
-    while True:
-        if prompt:
-            click.echo(">", nl=False)
-            sys.stdout.flush()
-        line = next(lines, None)
-        if line is None:
-            return
-        yield line
-
-
-@click.command(epilog="Example: printf 'k1:hello\\nk2:world\\n' | strandline produce -t greetings --key-separator :")
+@click.command(epilog=EPILOG)
 @bootstrap_option
 @topic_option("Topic to write to.")
-@click.option("-K", "--key-separator", help="What stands between key and value in a line; without it there is no key.")
+@click.option("--no-create", is_flag=True, help="Fail where the topic does not exist; by default brokers create it.")
+@click.option(
+    "-K",
+    "--key-separator",
+    type=ESCAPED,
+    help=r"What stands between key and value in a line, for example : or \t; without it there is no key.",
+)
 @click.option("-k", "--key", "fixed_key", help="The same key for every record.")
+@click.option("-D", "--delimiter", type=ESCAPED, default=r"\n", show_default=True, help="What ends a record.")
+@click.option("-F", "-f", "--format", "template", metavar="TEMPLATE", help="How a record is written; see below.")
+@click.option("-J", "--json-input", is_flag=True, help="Each line is an object as 'strandline consume -J' prints it.")
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="Partition; by default chosen by the key.")
 @click.option(
     "--acks",
@@ -183,58 +106,61 @@ def lines_of(source: IO[bytes], pulse: Callable[[], None], *, prompt: bool) -> I
     show_default=True,
 )
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header; may be repeated.")
-@click.option("-Z", "--empty-is-null", is_flag=True, help="An empty key or value is sent as null (a tombstone).")
-@click.option("-f", "--file", "source", type=click.File("rb"), default="-", metavar="FILE", help="Default: stdin.")
+@click.option("--null", type=ESCAPED, help="A key or value that is this text is sent as null (a tombstone).")
+@click.option("-Z", "--empty-is-null", is_flag=True, help="An empty key or value is sent as null.")
+@click.option(
+    "-l",
+    "--file",
+    "source",
+    type=click.File("rb"),
+    default="-",
+    metavar="FILE",
+    help="Where the records are read; default: stdin.",
+)
+@click.option("-c", "-n", "--max-messages", type=click.IntRange(min=1), help="Stop after so many records.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many records per second.")
 @click.option("-v", "--verbose", is_flag=True, help="Print partition@offset of every record.")
+@click.option("-q", "--quiet", is_flag=True, help="Without the count at the end.")
+@property_option(PROPERTIES)
 @output_option
 @settings_option
 @click.pass_context
-def produce(
-    ctx: click.Context,
-    bootstrap: str | None,
-    topic: str,
-    key_separator: str | None,
-    fixed_key: str | None,
-    partition: int | None,
-    acks: str,
-    compression: str,
-    headers: tuple[str, ...],
-    empty_is_null: bool,
-    source: IO[bytes],
-    rate: float | None,
-    verbose: bool,
-    output: str,
-    settings: tuple[str, ...],
-) -> None:
+def produce(ctx: click.Context, /, **options: Any) -> None:
     """Write lines to a topic, one record each."""
+    asked = Asked(**options)
     session = session_of(ctx)
-    if key_separator is not None and fixed_key is not None:
-        raise click.UsageError("--key and --key-separator exclude each other", ctx)
-    if key_separator == "":
-        raise click.UsageError("--key-separator is empty; leave it out for records without a key", ctx)
-    rules = LineRules(_encoded(key_separator), _encoded(fixed_key), empty_is_null)
-    header_pairs = [header_of(text) for text in headers]
-    producer = session.producer(
-        bootstrap_of(session, bootstrap),
-        **{
-            "acks": acks,
-            "compression_type": compression,
-            "max_block_ms": MAX_BLOCK_MS,
-            **client_settings(settings),
-        },
-    )
+    reader = reader_of(asked)
+    headers = [header_of(text) for text in asked.headers]
+    servers = bootstrap_of(session, asked.bootstrap)
+    settings = {
+        "acks": asked.acks,
+        "compression_type": asked.compression,
+        "max_block_ms": MAX_BLOCK_MS,
+        **client_settings(asked.settings),
+    }
+    producer = session.producer(servers, **settings)
     waits = Waits(producer, session.monotonic)
-    tally = Tally(waits, verbose=verbose, as_json=output == "json")
-    interactive = source.isatty() and sys.stdout.isatty()
-    lines: Iterable[bytes] = lines_of(source, tally.reap, prompt=interactive)
-    if rate is not None:
-        lines = paced(lines, rate, session, tally.reap)
+    tally = Tally(producer, asked.topic, waits, verbose=asked.verbose, as_json=asked.output == "json")
+    check = TopicCheck(
+        session, servers, asked.settings, asked.topic, may_create=not asked.no_create, timeout_ms=MAX_BLOCK_MS
+    )
+    interactive = asked.source.isatty() and sys.stdout.isatty()
+    records = limited(records_of(asked.source, reader, tally.reap, prompt=interactive), asked.max_messages)
+    if asked.rate is not None:
+        records = paced(records, asked.rate, session, tally.reap)
     finished = interrupted = False
     try:
-        if partition is not None:
-            require_partition(producer, topic, partition)
-        send_all(producer, topic, lines, rules, partition, header_pairs, tally, waits, wait_for_each=interactive)
+        if asked.partition is not None:
+            check.before_first(producer)
+            require_partition(producer, asked.topic, asked.partition)
+        for found in records:
+            check.before_first(producer)
+            tally.send(found, asked.partition, headers)
+            if interactive:
+                flush(producer, waits)
+            tally.reap()
+        flush(producer, waits)
+        tally.reap_all()
         finished = True
     except KeyboardInterrupt:
         interrupted = True
@@ -243,12 +169,129 @@ def produce(
             close(producer, wait=finished)
             tally.reap_rest()
         finally:  # also where nobody reads what is shown: that ends the command, not the counting
-            if finished or tally.acked:
-                click.echo(summary(tally, topic), err=True)
+            if (finished or tally.acked) and not asked.quiet:
+                click.echo(summary(tally, asked.topic), err=True)
+    if reader.error is not None and finished:
+        raise click.ClickException(str(reader.error))
     if interrupted and not tally.acked:
         raise KeyboardInterrupt
     if interrupted:
         ctx.exit(EXIT_INTERRUPTED)
+
+
+class Asked(NamedTuple):
+    """The options of one command line."""
+
+    bootstrap: str | None
+    topic: str
+    no_create: bool
+    key_separator: bytes | None
+    fixed_key: str | None
+    delimiter: bytes
+    template: str | None
+    json_input: bool
+    partition: int | None
+    acks: str
+    compression: str
+    headers: tuple[str, ...]
+    null: bytes | None
+    empty_is_null: bool
+    source: IO[bytes]
+    max_messages: int | None
+    rate: float | None
+    verbose: bool
+    quiet: bool
+    properties: tuple[str, ...]
+    output: str
+    settings: tuple[str, ...]
+
+
+def reader_of(asked: Asked) -> InputReader:
+    """How the input is read. UsageError where options contradict each other."""
+    rules = line_rules(asked)
+    if asked.template is None and not asked.json_input:
+        return LineReader(rules)
+    name = "--json-input" if asked.json_input else "--format"
+    if asked.template is not None and asked.json_input:
+        raise click.UsageError("--format and --json-input exclude each other")
+    if rules._replace(null=None) != LineRules():
+        raise click.UsageError(f"{name} says itself how a record is written: without -K, -k, -D and their properties")
+    if asked.json_input:
+        if rules.null is not None:
+            raise click.UsageError("--json-input has a null of its own: without --null and -Z")
+        return JsonReader()
+    try:
+        return input_reader(asked.template or "", null=rules.null)
+    except InvalidFormat as error:
+        raise click.UsageError(str(error)) from None
+
+
+def line_rules(asked: Asked) -> LineRules:
+    """What the options and properties say of a line. UsageError."""
+    given = properties_of_console(asked.properties, PROPERTIES)
+    separator = asked.key_separator
+    if "key.separator" in given and not given.get("parse.key"):
+        raise click.UsageError("--property key.separator counts with parse.key=true only, as in Kafka; or say -K")
+    if given.get("parse.key"):
+        if separator is not None:
+            raise click.UsageError("--key-separator and --property parse.key say the same twice")
+        separator = given.get("key.separator", b"\t")
+    if separator is not None and asked.fixed_key is not None:
+        raise click.UsageError("--key and --key-separator exclude each other")
+    if separator == b"":
+        raise click.UsageError("--key-separator is empty; leave it out for records without a key")
+    nulls = [
+        text
+        for text in (asked.null, b"" if asked.empty_is_null else None, given.get("null.marker"))
+        if text is not None
+    ]
+    if len(nulls) > 1:
+        raise click.UsageError("--null, --empty-is-null and --property null.marker exclude each other")
+    rules = LineRules(
+        delimiter=asked.delimiter,
+        key_separator=separator,
+        fixed_key=None if asked.fixed_key is None else asked.fixed_key.encode("utf-8", "surrogateescape"),
+        null=nulls[0] if nulls else None,
+        headers_delimiter=given.get("headers.delimiter", b"\t") if given.get("parse.headers") else None,
+        headers_separator=given.get("headers.separator", b","),
+        headers_key_separator=given.get("headers.key.separator", b":"),
+    )
+    if b"" in (rules.delimiter, rules.headers_delimiter, rules.headers_separator, rules.headers_key_separator):
+        raise click.UsageError("a delimiter or separator is empty")
+    return rules
+
+
+def records_of(source: IO[bytes], reader: InputReader, pulse: Callable[[], None], *, prompt: bool) -> Iterator[Records]:
+    """What is read, until the end or until something cannot be read; shows `>` before each line where a person types
+    them. `pulse`: see input_chunks."""
+    chunks = input_chunks(source, pulse)
+    while reader.error is None:
+        if prompt:
+            click.echo(">", nl=False)
+            sys.stdout.flush()
+        chunk = next(chunks, None)
+        yield from reader.end() if chunk is None else reader.feed(chunk)
+        if chunk is None:
+            return
+
+
+def limited(records: Iterable[Records], limit: int | None) -> Iterator[Records]:
+    """The first so many."""
+    left = sys.maxsize if limit is None else limit
+    for found in records:
+        count = len(found.records)
+        yield found if count <= left else part_of(found, 0, left)
+        left -= count
+        if left <= 0:
+            return
+
+
+def part_of(found: Records, start: int, stop: int) -> Records:
+    """Those at these places; their bytes as far as that can be known."""
+    part = slice(start, stop)
+    records = found.records[part]
+    size_bytes = sum(len(record[0] or b"") + len(record[1] or b"") for record in records)
+    return found._replace(lines=found.lines[part], records=records, size_bytes=size_bytes)
 
 
 def flush(producer: Producer, waits: Waits) -> None:
@@ -278,7 +321,7 @@ def close(producer: Producer, *, wait: bool) -> None:
         return  # the failure that led here is the one to tell about
 
 
-def header_of(text: str) -> tuple[str, bytes]:
+def header_of(text: str) -> Header:
     """`NAME=VALUE` of the command line; UsageError unless the name is UTF-8 (a value may be any bytes)."""
     name, value = key_value(text, "--header")
     try:
@@ -295,48 +338,17 @@ def require_partition(producer: Producer, topic: str, partition: int) -> None:
         raise click.UsageError(f"topic '{topic}' has no partition {partition}; it has {known[0]} to {known[-1]}")
 
 
-def _encoded(text: str | None) -> bytes | None:
-    """Command line text as the bytes that were typed."""
-    return None if text is None else text.encode("utf-8", "surrogateescape")
-
-
-def send_all(
-    producer: Producer,
-    topic: str,
-    lines: Iterable[bytes],
-    rules: LineRules,
-    partition: int | None,
-    headers: list[tuple[str, bytes]],
-    tally: Tally,
-    waits: Waits,
-    *,
-    wait_for_each: bool,
-) -> None:
-    """Send every line and wait for every acknowledgement. Raises what the first failed record failed with."""
-    for line in lines:
-        key, value = key_and_value(line, rules)
-        tally.sent(producer.send(topic, value, key=key, partition=partition, headers=headers), len(line))
-        if wait_for_each:
-            flush(producer, waits)
-        tally.reap()
-    flush(producer, waits)
-    tally.reap_all()
-
-
-def summary(tally: Tally, topic: str) -> str:
-    where = f" in {counted(len(tally.partitions), 'partition')}" if tally.partitions else ""
-    lost = f"; {tally.lost} more not acknowledged" if tally.lost else ""
-    return f"{counted(tally.acked, 'record')} produced to {topic}{where} ({counted(tally.acked_bytes, 'byte')}){lost}"
-
-
 def paced(
-    lines: Iterable[bytes], records_per_second: float, session: Session, pulse: Callable[[], None]
-) -> Iterator[bytes]:
-    """Let line n through no earlier than n / rate seconds after the first; `pulse` is called while it waits."""
+    records: Iterable[Records], records_per_second: float, session: Session, pulse: Callable[[], None]
+) -> Iterator[Records]:
+    """Let record n through no earlier than n / rate seconds after the first; `pulse` is called while it waits."""
     started = session.monotonic()
-    for count, line in enumerate(lines):
-        due = started + count / records_per_second
-        while (delay := due - session.monotonic()) > 0:
-            session.sleep(min(delay, PULSE_S))
-            pulse()
-        yield line
+    count = 0
+    for found in records:
+        for place in range(len(found.records)):
+            due = started + count / records_per_second
+            while (delay := due - session.monotonic()) > 0:
+                session.sleep(min(delay, PULSE_S))
+                pulse()
+            yield part_of(found, place, place + 1)
+            count += 1

@@ -1,6 +1,6 @@
 r"""How `strandline consume` prints records: console lines, a `%` template, or one JSON object each. Pure.
 
-Verbs of a template (kcat's and rpk's):
+Verbs of a template (kcat's and rpk's), which `strandline produce` reads, too (`input_format`):
 
     %v %s  value             %V %S  its length in bytes     %R  the same as four bytes, big endian (-1: null)
     %k     key               %K     its length in bytes

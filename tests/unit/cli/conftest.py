@@ -12,28 +12,32 @@ import pytest
 
 from strandline.cli.main import run
 from strandline.cli.session import Session
+from strandline.client.accumulator import record_bytes
 from strandline.client.admin import RecoveredPartition
 from strandline.client.assignment import FetchedBatches
+from strandline.client.delivery import DeliveredBatch
 from strandline.client.errors import (
     ClientClosed,
     ClientError,
     FlushTimedOut,
     GroupNotEmpty,
     NoBrokerReachable,
+    RecordTooLarge,
     UnknownGroup,
     UnknownTopic,
 )
 from strandline.client.groups.administration import GroupListing, GroupOffset, GroupSummary, GroupView
 from strandline.client.metadata import ClusterView, PartitionView, TopicView
+from strandline.client.settings import ProducerSettings
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult, DescribeConfigsSynonym
 from strandline.protocol.records import assign_offset, build_batch
 from strandline.protocol.types import TopicPartition
-from unit.cli.fake_bulk import FakeBulkProducer
 from unit.cli.fake_moves import FakeMovingAdmin, MovingReplicas
 
 TOPIC_ID = bytes(range(16))
 LEADER_EPOCH = 5
+NOW_MS = 1_700_000_060_000
 
 
 def unknown(topic: str) -> UnknownTopic:
@@ -74,6 +78,11 @@ class FakeCluster:
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     topics: dict[str, TopicView] = field(default_factory=dict)
     produced: list[tuple[str, bytes | None, bytes | None, int | None, tuple[Any, ...]]] = field(default_factory=list)
+    stamps: list[int | None] = field(default_factory=list)
+    """The timestamps of what was produced."""
+    sent_at_once: list[int] = field(default_factory=list)
+    """How many records each call had that had many."""
+    creates_topics: bool = True
     partitions_count: int = 3
     """What a producer is told of every topic."""
     fail_after: int | None = None
@@ -155,20 +164,76 @@ class LateFuture(Future[Acked]):
         return super().result(timeout and 0)
 
 
-class FakeProducer(FakeClient, FakeBulkProducer):
-    def send(self, topic: str, value: bytes | None, key: Any = None, partition: Any = None, headers: Any = ()) -> Any:
+class FakeMany(Future[list[DeliveredBatch]]):
+    """The outcome of many, made of one for each: with it, or when it is asked for."""
+
+    def __init__(self, futures: Sequence[Future[Acked]]) -> None:
+        super().__init__()
+        self.futures = futures
+        if self.done():
+            errors = [error for future in futures if (error := future.exception()) is not None]
+            self.set_exception(errors[0]) if errors else self.set_result([])
+
+    def done(self) -> bool:
+        return all(future.done() for future in self.futures)
+
+    def result(self, timeout: float | None = None) -> list[DeliveredBatch]:
+        return [DeliveredBatch(*future.result(timeout)[:3], 1, -1, False) for future in self.futures]
+
+    @property
+    def batches(self) -> list[DeliveredBatch]:
+        acked = [future.result() for future in self.futures if future.done() and future.exception() is None]
+        return [DeliveredBatch(*each[:3], 1, -1, False) for each in acked]
+
+    @property
+    def delivered_records(self) -> int:
+        return len(self.batches)
+
+    @property
+    def failed_records(self) -> int:
+        return sum(future.done() and future.exception() is not None for future in self.futures)
+
+
+class FakeProducer(FakeClient):
+    settings = ProducerSettings(bootstrap_servers="", max_request_size=100)
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: Any = None,
+        partition: Any = None,
+        headers: Any = (),
+        timestamp_ms: int | None = None,
+    ) -> Any:
         if self.cluster.late:
             return self.send_late(topic, value)
         future: Future[Acked] = Future()
         count = len(self.cluster.produced)
         if self.cluster.fail_after is not None and count >= self.cluster.fail_after:
             future.set_exception(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            return future
-        self.cluster.produced.append((topic, key, value, partition, tuple(headers)))
-        if self.cluster.is_readable:
-            self.cluster.fill(topic, partition or 0, [value], key=key)
-        future.set_result(Acked(topic, partition or 0, count, 1_700_000_000_000))
+        elif record_bytes((key, value), headers) > self.settings.max_request_size:
+            future.set_exception(RecordTooLarge("too large"))
+        else:
+            self.cluster.produced.append((topic, key, value, partition, tuple(headers)))
+            self.cluster.stamps.append(timestamp_ms)
+            if self.cluster.is_readable:
+                self.cluster.fill(topic, partition or 0, [value], key=key)
+            future.set_result(Acked(topic, partition or 0, count, 1_700_000_000_000))
         return future
+
+    def send_many(self, topic: str, records: Sequence[Any], partition: int | None = None) -> FakeMany:
+        self.cluster.sent_at_once.append(len(records))
+        rest = [(*record[2:], (), None)[:2] if len(record) == 4 else ((), None) for record in records]
+        return FakeMany(
+            [
+                self.send(topic, record[1], record[0], partition, headers, stamp)
+                for record, (headers, stamp) in zip(records, rest, strict=True)
+            ]
+        )
+
+    def now_ms(self) -> int:
+        return NOW_MS
 
     def send_late(self, topic: str, value: bytes | None) -> Future[Acked]:
         offset = len(self.cluster.late_futures)
@@ -185,6 +250,11 @@ class FakeProducer(FakeClient, FakeBulkProducer):
         return future
 
     def partitions_for(self, topic: str) -> list[int]:
+        if topic not in self.cluster.topics:
+            if not self.cluster.creates_topics:
+                raise unknown(topic)
+            parts = {number: PartitionView(1, 0, (1, 2), (1, 2)) for number in range(self.cluster.partitions_count)}
+            self.cluster.add_topic(topic, parts)
         return list(range(self.cluster.partitions_count))
 
     def flush(self, timeout: float | None = None) -> None:
@@ -437,7 +507,7 @@ class FakeSession(Session):
         return str(data_dir) in self.cluster.folders
 
     def now_ms(self) -> int:
-        return 1_700_000_060_000
+        return NOW_MS
 
     def monotonic(self) -> float:
         self.clock += self.step_s

@@ -67,6 +67,7 @@ def test_a_rate_is_kept_and_each_record_has_a_latency(shell: Shell, cluster: Fak
 
 
 def test_it_reads_what_it_wrote_and_all_ways_of_decoding_count_alike(shell: Shell, cluster: FakeCluster) -> None:
+    cluster.is_readable = True
     for decode in ("columns", "records", "none"):
         cluster.records.clear()
         ran = shell("bench", "consume", "--records", "700", "--size", "30", "--decode", decode)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from strandline.cli import main as cli_main
@@ -20,176 +16,11 @@ from strandline.client.metadata import PartitionView
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 
-
-def write_lines(path: Path, text: bytes) -> str:
-    path.write_bytes(text)
-    return str(path)
-
-
-# --- produce -----------------------------------------------------------------------------------------------------
-
-
-def test_each_line_becomes_a_record_and_only_the_line_feed_is_taken_away(shell: Any, tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "in", b"one\r\n\n\xff\nlast")
-    ran = shell("produce", "-t", "t", "-f", source)
-    assert ran.code == 0
-    assert [value for _, _, value, _, _ in shell.cluster.produced] == [b"one\r", b"", b"\xff", b"last"]
-    assert "4 records produced to t" in ran.err
-    assert ran.out == ""
-
-
-def test_key_separator_partition_and_headers_reach_the_producer(shell: Any, tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "in", b"k:v:w\n")
-    ran = shell(
-        "produce", "-t", "t", "-f", source, "-K", ":", "-p", "2", "-H", "h=1", "--acks", "1", "-X", "linger.ms=7"
-    )
-    assert ran.code == 0
-    assert shell.cluster.produced == [("t", b"k", b"v:w", 2, (("h", b"1"),))]
-    given = {"acks": "1", "compression_type": "none", "max_block_ms": 10_000, "linger.ms": 7}
-    assert shell.cluster.settings == {**given, "closed_within_s": None}
-
-
-def test_a_partition_that_the_topic_lacks_is_refused_before_anything_is_read(shell: Any, tmp_path: Path) -> None:
-    ran = shell("produce", "-t", "t", "-f", write_lines(tmp_path / "in", b"a\n"), "-p", "99")
-    assert (ran.code, shell.cluster.produced) == (2, [])
-    assert "topic 't' has no partition 99; it has 0 to 2" in ran.err
-    assert ran.err.count("\n") == 1
-
-
-def test_a_header_is_sent_as_the_bytes_that_were_typed(shell: Any, tmp_path: Path) -> None:
-    shell("produce", "-t", "t", "-f", write_lines(tmp_path / "in", b"a\n"), "-H", "h=\udcff")
-    assert shell.cluster.produced[0][4] == (("h", b"\xff"),)
-
-
-def test_verbose_prints_partition_and_offset_and_json_one_object_each(shell: Any, tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "in", b"a\nb\n")
-    assert shell("produce", "-t", "t", "-f", source, "-v").out == "0@0\n0@1\n"
-    lines = shell("produce", "-t", "t", "-f", source, "--output", "json").out.splitlines()
-    assert [json.loads(line)["offset"] for line in lines] == [2, 3]
-
-
-def test_an_empty_line_is_a_tombstone_when_asked(shell: Any, tmp_path: Path) -> None:
-    shell("produce", "-t", "t", "-f", write_lines(tmp_path / "in", b"k:\n"), "-K", ":", "-Z")
-    assert shell.cluster.produced[0][1:3] == (b"k", None)
-
-
-def test_a_record_that_fails_ends_the_command_and_the_acknowledged_ones_are_counted(shell: Any, tmp_path: Path) -> None:
-    shell.cluster.fail_after = 2
-    ran = shell("produce", "-t", "t", "-f", write_lines(tmp_path / "in", b"a\nb\nc\nd\n"))
-    assert ran.code == 1
-    assert "2 records produced" in ran.err
-    assert shell.cluster.settings["closed_within_s"] < 1
-    assert "Traceback" not in ran.err
-
-
 NO_LEADER = LeaderNotAvailable(ErrorCode.LEADER_NOT_AVAILABLE, "partition t-0 has no leader")
 WAITED = [{TopicPartition("t", 0): NO_LEADER}] * 20
 """Asked each second: longer than what nobody is told of."""
 TOLD = f"strandline: t-0 waits: {NO_LEADER}\n"
 GOES_ON = "strandline: t-0 goes on\n"
-
-
-def test_what_keeps_records_back_is_told_once_and_they_are_waited_for(shell: Any, tmp_path: Path) -> None:
-    shell.cluster.waiting = list(WAITED)
-    ran = shell("produce", "-t", "t", "-f", write_lines(tmp_path / "in", b"a\n"))
-    assert (ran.code, ran.err) == (0, f"{TOLD}1 record produced to t in 1 partition (1 byte)\n")
-
-
-def test_what_keeps_records_back_is_told_while_no_input_comes(shell: Any) -> None:
-    reading, writing = os.pipe()
-    os.write(writing, b"one\n")
-    shell.cluster.waiting = list(WAITED)
-    shell.session.step_s = 1
-    # The input ends when the partition went on; whoever does not ask waits for ever.
-    shell.cluster.when_all_waited = lambda: os.close(writing)
-    ran = shell("produce", "-t", "t", "-f", f"/dev/fd/{reading}")
-    os.close(reading)
-    assert (ran.code, ran.err.startswith(TOLD + GOES_ON)) == (0, True)
-
-
-def test_too_many_records_that_are_kept_back_are_a_wait_that_is_told(
-    shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("strandline.cli.produce.MAX_PENDING", 0)
-    shell.cluster.waiting = list(WAITED)
-    shell.cluster.late = True
-    ran = shell("produce", "-t", "t", "-f", write_lines(tmp_path / "in", b"a\nb\n"))
-    assert (ran.code, ran.err.startswith(TOLD)) == (0, True)
-
-
-@pytest.mark.parametrize("key", ["linger.ms", "linger-ms", "linger_ms"])
-def test_a_wrong_setting_is_named_as_it_was_typed(key: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert cli_main.run(["produce", "-t", "t", "-b", "127.0.0.1:1", "-X", f"{key}=abc"]) == 2
-    assert capfd.readouterr().err.startswith(f"strandline: {key}='abc' is not a number (")
-
-
-def test_what_was_settled_shortly_after_ctrl_c_is_shown_and_counted(
-    shell: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lines(*_: object, prompt: bool) -> Iterator[bytes]:
-        yield from (b"one", b"three", b"lost")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("strandline.cli.produce.lines_of", lines)
-    shell.cluster.late = True
-    ran = shell("produce", "-t", "t", "-v")
-    assert (ran.code, ran.out) == (130, "0@0\n0@1\n")
-    assert ran.err == "2 records produced to t in 1 partition (8 bytes); 1 more not acknowledged\n"
-    assert shell.cluster.settings["closed_within_s"] < 1
-
-
-def test_outcomes_are_shown_while_no_input_comes(shell: Any) -> None:
-    reading, writing = os.pipe()
-    os.write(writing, b"one\n")
-    shell.cluster.late = True
-    # The input ends when the outcome was asked for; whoever does not ask waits for ever.
-    shell.cluster.when_settled = lambda: os.close(writing)
-    ran = shell("produce", "-t", "t", "-v", "-f", f"/dev/fd/{reading}")
-    os.close(reading)
-    assert (ran.code, ran.out) == (0, "0@0\n")
-
-
-def test_a_record_that_fails_ends_the_command_while_no_input_comes(shell: Any) -> None:
-    reading, writing = os.pipe()
-    os.write(writing, b"lost\n")
-    shell.cluster.late = True
-    ran = shell("produce", "-t", "t", "-f", f"/dev/fd/{reading}")
-    os.close(reading)
-    os.close(writing)
-    assert (ran.code, ran.err) == (1, "strandline: closed\n")
-
-
-def test_what_was_acknowledged_is_counted_where_nobody_reads_what_is_shown(
-    shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shown = click.echo
-
-    def closed_pipe(message: str, nl: bool = True, err: bool = False) -> None:
-        if not err:
-            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-        shown(message, nl=nl, err=err)
-
-    monkeypatch.setattr("strandline.cli.produce.click.echo", closed_pipe)
-    monkeypatch.setattr("strandline.cli.main.discard_output", lambda: None)
-    shell.cluster.late = True
-    ran = shell("produce", "-t", "t", "-v", "-f", write_lines(tmp_path / "in", b"one\ntwo\nthree\n"))
-    assert (ran.code, ran.err) == (1, "2 records produced to t in 1 partition (6 bytes)\n")
-
-
-def test_an_empty_input_asks_for_nothing(shell: Any) -> None:
-    ran = shell("produce", "-t", "t", "-f", "/dev/null")
-    assert (ran.code, ran.err) == (0, "0 records produced to t (0 bytes)\n")
-
-
-def test_a_line_without_separator_fails_with_the_remedy(shell: Any, tmp_path: Path) -> None:
-    ran = shell("produce", "-t", "t", "-f", write_lines(tmp_path / "in", b"novalue\n"), "-K", ":")
-    assert ran.code == 1
-    assert "--key-separator" in ran.err
-
-
-def test_rate_spreads_the_records_over_time(shell: Any, tmp_path: Path) -> None:
-    shell("produce", "-t", "t", "-f", write_lines(tmp_path / "in", b"a\n" * 11), "--rate", "2")
-    assert 5.0 <= shell.session.clock < 6.0
 
 
 # --- consume -----------------------------------------------------------------------------------------------------

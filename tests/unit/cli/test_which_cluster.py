@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 COMMANDS = [
-    ("produce", "-t", "t", "-f", "lines"),
+    ("produce", "-t", "t", "-l", "lines"),
     ("consume", "-t", "t", "-o", ":end"),
     ("topics", "list"),
     ("topics", "delete", "t", "--yes"),

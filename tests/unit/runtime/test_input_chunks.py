@@ -1,4 +1,4 @@
-"""Lines as they stand in the file, and a pulse while the next one is not there."""
+"""Bytes as they come, and a pulse while none come."""
 
 from __future__ import annotations
 
@@ -7,33 +7,28 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from strandline.runtime.input_lines import input_lines
 
-from strandline.runtime import input_lines as module
+from strandline.runtime import input_chunks as module
+from strandline.runtime.input_chunks import input_chunks
 
 
 def never() -> None:
     pytest.fail("nobody waits for a file")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(content=st.lists(st.sampled_from([b"\n", b"\r", b"a", b"\xff" * 9, b"\x85"])).map(b"".join))
 @pytest.mark.parametrize("chunk_bytes", [1, 7, 65_536])
-def test_lines_are_those_of_readline_whatever_the_chunks(
-    content: bytes, chunk_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_CHUNK_BYTES", chunk_bytes)
-    expected = [line.removesuffix(b"\n") for line in io.BytesIO(content)]
+def test_a_file_is_read_as_it_stands(chunk_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK_BYTES", chunk_bytes)
+    content = b"one\r\n\n\xff\x00last"
     path = tmp_path / "input"
     path.write_bytes(content)
     with path.open("rb") as source:
-        assert list(input_lines(source, never)) == expected
-    assert list(input_lines(io.BytesIO(content), never)) == expected
+        chunks = list(input_chunks(source, never))
+    assert (b"".join(chunks), max(map(len, chunks))) == (content, min(chunk_bytes, len(content)))
+    assert b"".join(input_chunks(io.BytesIO(content), never)) == content
 
 
-def test_the_pulse_comes_while_a_line_is_not_whole_and_may_end_the_wait() -> None:
+def test_the_pulse_comes_while_nothing_is_there_and_may_end_the_wait() -> None:
     reading, writing = os.pipe()
     os.write(writing, b"one\ntw")
     pulses = []
@@ -47,16 +42,16 @@ def test_the_pulse_comes_while_a_line_is_not_whole_and_may_end_the_wait() -> Non
 
     got = []
     with os.fdopen(reading, "rb") as source, pytest.raises(KeyboardInterrupt):
-        for line in input_lines(source, pulse, pulse_s=0):
-            got.append((line, len(pulses)))
+        for chunk in input_chunks(source, pulse, pulse_s=0):
+            got.append((chunk, len(pulses)))
     os.close(writing)
-    assert got == [(b"one", 0), (b"two", 2)]
+    assert got == [(b"one\ntw", 0), (b"o\n", 2)]
 
 
 def test_a_pipe_that_does_not_block_is_waited_for() -> None:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     with os.fdopen(reading, "rb") as source:
-        lines = input_lines(source, lambda: os.write(writing, b"late\n"), pulse_s=0)
-        assert next(lines) == b"late"
+        chunks = input_chunks(source, lambda: os.write(writing, b"late\n"), pulse_s=0)
+        assert next(chunks) == b"late\n"
     os.close(writing)

@@ -1,0 +1,155 @@
+"""What `consume -f` and `-J` print, `produce -F` and `-J` read: the same records come back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.cli.input_format import input_reader
+from strandline.cli.record_format import Header, InvalidFormat, Rows, compile_format, console_format, json_format
+from strandline.cli.record_input import InputReader, InputRecord, JsonReader, LineReader, LineRules
+
+WHOLE = r"%T %K %k%V %v%H %h{%K %k%V %v}\n"
+"""Lengths in front of everything: any bytes, and nulls, come back."""
+
+DATA = st.one_of(st.none(), st.binary(max_size=6), st.sampled_from([b"\n", b"", b"-1", b"NULL"]))
+HEADERS = st.lists(st.tuples(st.text(max_size=3), DATA), max_size=3)
+RECORDS = st.lists(st.tuples(DATA, DATA, HEADERS, st.integers(-1, 2**45)), max_size=5)
+PIECE_BYTES = st.integers(1, 9)
+FullRecord = tuple[bytes | None, bytes | None, list[Header], int]
+
+
+def printed(records: Sequence[FullRecord]) -> Rows:
+    keys, values, headers, stamps = zip(*records, strict=True) if records else ((), (), (), ())
+    return Rows("t", 2, 0, 0, range(len(records)), stamps, keys, values, headers)
+
+
+def read(reader: InputReader, data: bytes, piece_bytes: int = 5) -> list[InputRecord]:
+    """All records before the first error, of bytes that come in small pieces."""
+    found = []
+    for start in range(0, len(data), piece_bytes):
+        if reader.error is None:
+            found += reader.feed(data[start : start + piece_bytes])
+    if reader.error is None:
+        found += reader.end()
+    assert all(len(each.lines) == len(each.records) for each in found)
+    return [record for each in found for record in each.records]
+
+
+@given(RECORDS, PIECE_BYTES)
+def test_lengths_carry_any_record_through_a_pipe(records: list[FullRecord], piece_bytes: int) -> None:
+    reader = input_reader(WHOLE)
+    assert read(reader, compile_format(WHOLE)(printed(records)), piece_bytes) == records
+    assert reader.error is None
+
+
+@given(RECORDS, PIECE_BYTES)
+def test_json_carries_any_record_through_a_pipe(records: list[FullRecord], piece_bytes: int) -> None:
+    assert read(JsonReader(), json_format()(printed(records)), piece_bytes) == records
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        r"%v\n",
+        r"%k\t%v\n",
+        r"%k||%s;;",
+        r"%R%v%K %k",
+        r"%S:%s%K:%k ",
+        r"%v{hex} %k{base64}\n",
+        r"%v{json}%k{json}",
+        r"%t/%p@%o %e %i %k=%v\x00",
+        r"100%% %k->%v\r\n",
+    ],
+)
+@given(pairs=st.lists(st.tuples(st.sampled_from(["key", "1", "é"]), st.sampled_from(["value", "", "7"])), max_size=4))
+def test_a_template_reads_what_it_has_written(template: str, pairs: list[tuple[str, str]]) -> None:
+    records: list[FullRecord] = [(key.encode(), value.encode(), [], 7) for key, value in pairs]
+    text = compile_format(template)(printed(records))
+    for end in (text, text.removesuffix(b"\n")):
+        reader = input_reader(template)
+        found = [record[1] for record in read(reader, end)]
+        assert (reader.error, found) == (None, [value for _, value, *_ in records]) or not end.endswith(text)
+
+
+def test_times_and_headers_are_read_as_they_are_shown() -> None:
+    template = r"%d{strftime[%F %T]}|%h|%h{%k: %v, }.%v" + r"\n"
+    record: FullRecord = (None, b"v", [("a", b"1"), ("b", b"")], 1_700_000_000_000)
+    [found] = read(input_reader(template), compile_format(template)(printed([record])))
+    assert found == (None, b"v", record[2] * 2, record[3])
+
+
+def test_null_has_the_text_that_was_agreed_upon() -> None:
+    template = r"%k %v\n"
+    records: list[FullRecord] = [(None, b"v", [], 7), (b"k", None, [], 7), (b"NULLS", b"", [], 7)]
+    text = compile_format(template, b"NULL")(printed(records))
+    assert read(input_reader(template, null=b"NULL"), text) == [record[:2] for record in records]
+    text = console_format(key=True)(printed(records))
+    rules = LineRules(key_separator=b"\t", null=b"null")
+    assert read(LineReader(rules), text) == [record[:2] for record in records]
+
+
+@pytest.mark.parametrize(
+    ("template", "text", "read_before", "told"),
+    [
+        (r"%T %v\n", b"1 a\nxx b\n", 1, "line 2: %T was to be a number: 'xx b'"),
+        (r"%T %v\n", b"-5 a\n", 0, "line 1: timestamp -5 is before 1970: '-5 a'"),
+        (r"%V %v\n", b"3 a\nb\n1 c\n9 d", 2, "line 4: the input ends in the middle of a record: '9 d'"),
+        (r"%V %v\n", b"1 ab\n", 0, r"line 1: b'\n' was to stand where b'b' stands: '1 ab'"),
+        (r"%v{hex}\n", b"61\nzz\n", 1, "line 2: %v cannot be decoded (non-hexadecimal number found"),
+        (r"%v{json}\n", b'"a"\nb\n', 1, "line 2: %v was to be a text in JSON, or null: 'b'"),
+        (r"%k %T %v\n", b"k 1 " + b"v" * 99 + b"\nk v\n", 1, "line 2: %T was to be a number: 'k v'"),
+        (r"%h %v\n", b"a=1 v\na v\n", 1, "line 2: %h was to be headers as k=v,k=v: 'a v'"),
+        (r"%h %v\n", b"\xff=1 v\n", 0, r"line 1: the name of header '\xff' is not UTF-8: '\xff=1 v'"),
+        (r"%p %v\n", b"0 v\n-1 w\n", 1, "line 2: partition -1 is negative: '-1 w'"),
+    ],
+)
+def test_what_cannot_be_read_is_named_by_its_line(template: str, text: bytes, read_before: int, told: str) -> None:
+    reader = input_reader(template)
+    assert len(read(reader, text, 999)) == read_before
+    assert reader.error is not None
+    assert str(reader.error).startswith(told.removesuffix("'"))
+    assert "\n" not in str(reader.error)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b"text", "this is not JSON"),
+        (b"[1]", "this is no JSON object"),
+        (b'{"key":"k"}', "it has neither payload nor value"),
+        (b'{"value":"v","ts":"x"}', "ts is not a number"),
+        (b'{"value":"?","value_encoding":"base64"}', "value cannot be decoded"),
+        (b'{"value":"v","headers":[1]}', "headers are no list of {key, value}"),
+    ],
+)
+def test_json_that_is_no_record_is_named_by_its_line(line: bytes, told: str) -> None:
+    reader = JsonReader()
+    assert read(reader, b'{"value":1}\n' + line + b"\n{}") == [(None, b"1", [], None)]
+    assert str(reader.error).startswith(f"line 2: {told}")
+
+
+def test_kcats_headers_are_read_too() -> None:
+    line = b'{"payload":null,"headers":["a","1","b",null]}'
+    assert read(JsonReader(), line) == [(None, None, [("a", b"1"), ("b", None)], None)]
+
+
+@pytest.mark.parametrize(
+    "template", ["%t", r"%K\n", "%v", r"%v%k\n", r"%v{rot}\n", "%h%v", r"%h{%t}%v\n", r"%p{x} %v\n"]
+)
+def test_a_template_that_leaves_open_where_something_ends_is_refused(template: str) -> None:
+    with pytest.raises(InvalidFormat):
+        input_reader(template)
+
+
+@given(st.lists(st.sampled_from([b"a", b";", b";;", b"\n"])).map(b"".join), PIECE_BYTES)
+def test_lines_are_the_same_however_they_come(content: bytes, piece_bytes: int) -> None:
+    for delimiter in (b"\n", b";;"):
+        expected = content.split(delimiter)
+        if not expected[-1]:
+            expected.pop()
+        found = read(LineReader(LineRules(delimiter)), content, piece_bytes)
+        assert [value for _, value in found] == expected

@@ -1,0 +1,309 @@
+"""`strandline produce` over a fake cluster: what is sent, shown and counted, and how it ends."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from strandline.cli import main as cli_main
+from strandline.client.metadata import PartitionView
+from unit.cli.test_commands import GOES_ON, TOLD, WAITED
+
+
+@pytest.fixture(autouse=True)
+def the_topic_is_there(cluster: Any) -> None:
+    cluster.add_topic("t", {0: PartitionView(1, 0, (1,), (1,))})
+
+
+def write_lines(path: Path, text: bytes) -> str:
+    path.write_bytes(text)
+    return str(path)
+
+
+def test_each_line_becomes_a_record_and_only_the_line_feed_is_taken_away(shell: Any, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in", b"one\r\n\n\xff\nlast")
+    ran = shell("produce", "-t", "t", "-l", source)
+    assert ran.code == 0
+    assert [value for _, _, value, _, _ in shell.cluster.produced] == [b"one\r", b"", b"\xff", b"last"]
+    assert "4 records produced to t" in ran.err
+    assert ran.out == ""
+
+
+def test_key_separator_partition_and_headers_reach_the_producer(shell: Any, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in", b"k:v:w\n")
+    ran = shell(
+        "produce", "-t", "t", "-l", source, "-K", ":", "-p", "2", "-H", "h=1", "--acks", "1", "-X", "linger.ms=7"
+    )
+    assert ran.code == 0
+    assert shell.cluster.produced == [("t", b"k", b"v:w", 2, (("h", b"1"),))]
+    given = {"acks": "1", "compression_type": "none", "max_block_ms": 10_000, "linger.ms": 7, "closed_within_s": None}
+    assert given.items() <= shell.cluster.settings.items()
+
+
+def test_a_partition_that_the_topic_lacks_is_refused_before_anything_is_read(shell: Any, tmp_path: Path) -> None:
+    ran = shell("produce", "-t", "t", "-l", write_lines(tmp_path / "in", b"a\n"), "-p", "99")
+    assert (ran.code, shell.cluster.produced) == (2, [])
+    assert "topic 't' has no partition 99; it has 0 to 2" in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_a_header_is_sent_as_the_bytes_that_were_typed(shell: Any, tmp_path: Path) -> None:
+    shell("produce", "-t", "t", "-l", write_lines(tmp_path / "in", b"a\n"), "-H", "h=\udcff")
+    assert shell.cluster.produced[0][4] == (("h", b"\xff"),)
+
+
+def test_verbose_prints_partition_and_offset_and_json_one_object_each(shell: Any, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in", b"a\nb\n")
+    assert shell("produce", "-t", "t", "-l", source, "-v").out == "0@0\n0@1\n"
+    lines = shell("produce", "-t", "t", "-l", source, "--output", "json").out.splitlines()
+    assert [json.loads(line)["offset"] for line in lines] == [2, 3]
+
+
+def test_an_empty_line_is_a_tombstone_when_asked(shell: Any, tmp_path: Path) -> None:
+    shell("produce", "-t", "t", "-l", write_lines(tmp_path / "in", b"k:\n"), "-K", ":", "-Z")
+    assert shell.cluster.produced[0][1:3] == (b"k", None)
+
+
+def test_a_record_that_fails_ends_the_command_and_the_acknowledged_ones_are_counted(shell: Any, tmp_path: Path) -> None:
+    shell.cluster.fail_after = 2
+    ran = shell("produce", "-t", "t", "-l", write_lines(tmp_path / "in", b"a\nb\nc\nd\n"))
+    assert ran.code == 1
+    assert "2 records produced" in ran.err
+    assert shell.cluster.settings["closed_within_s"] < 1
+    assert "Traceback" not in ran.err
+
+
+def test_what_keeps_records_back_is_told_once_and_they_are_waited_for(shell: Any, tmp_path: Path) -> None:
+    shell.cluster.waiting = list(WAITED)
+    ran = shell("produce", "-t", "t", "-l", write_lines(tmp_path / "in", b"a\n"))
+    assert (ran.code, ran.err) == (0, f"{TOLD}1 record produced to t in 1 partition (1 byte)\n")
+
+
+def test_what_keeps_records_back_is_told_while_no_input_comes(shell: Any) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"one\n")
+    shell.cluster.waiting = list(WAITED)
+    shell.session.step_s = 1
+    # The input ends when the partition went on; whoever does not ask waits for ever.
+    shell.cluster.when_all_waited = lambda: os.close(writing)
+    ran = shell("produce", "-t", "t", "-l", f"/dev/fd/{reading}")
+    os.close(reading)
+    assert (ran.code, ran.err.startswith(TOLD + GOES_ON)) == (0, True)
+
+
+def test_too_many_records_that_are_kept_back_are_a_wait_that_is_told(
+    shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.cli.sending.MAX_PENDING", 0)
+    shell.cluster.waiting = list(WAITED)
+    shell.cluster.late = True
+    ran = shell("produce", "-t", "t", "-l", write_lines(tmp_path / "in", b"a\nb\n"))
+    assert (ran.code, ran.err.startswith(TOLD)) == (0, True)
+
+
+@pytest.mark.parametrize("key", ["linger.ms", "linger-ms", "linger_ms"])
+def test_a_wrong_setting_is_named_as_it_was_typed(key: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli_main.run(["produce", "-t", "t", "-b", "127.0.0.1:1", "-X", f"{key}=abc"]) == 2
+    assert capfd.readouterr().err.startswith(f"strandline: {key}='abc' is not a number (")
+
+
+def test_what_was_settled_shortly_after_ctrl_c_is_shown_and_counted(
+    shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def chunks(*_: object) -> Iterator[bytes]:
+        yield b"one\nthree\nlost\n"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("strandline.cli.produce.input_chunks", chunks)
+    shell.cluster.late = True
+    ran = shell("produce", "-t", "t", "-v")
+    assert (ran.code, ran.out) == (130, "0@0\n0@1\n")
+    assert ran.err == "2 records produced to t in 1 partition (8 bytes); 1 more not acknowledged\n"
+    assert shell.cluster.settings["closed_within_s"] < 1
+
+
+def test_outcomes_are_shown_while_no_input_comes(shell: Any) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"one\n")
+    shell.cluster.late = True
+    # The input ends when the outcome was asked for; whoever does not ask waits for ever.
+    shell.cluster.when_settled = lambda: os.close(writing)
+    ran = shell("produce", "-t", "t", "-v", "-l", f"/dev/fd/{reading}")
+    os.close(reading)
+    assert (ran.code, ran.out) == (0, "0@0\n")
+
+
+def test_a_record_that_fails_ends_the_command_while_no_input_comes(shell: Any) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"lost\n")
+    shell.cluster.late = True
+    ran = shell("produce", "-t", "t", "-l", f"/dev/fd/{reading}")
+    os.close(reading)
+    os.close(writing)
+    assert (ran.code, ran.err) == (1, "strandline: closed\n")
+
+
+def test_what_was_acknowledged_is_counted_where_nobody_reads_what_is_shown(
+    shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = click.echo
+
+    def closed_pipe(message: str, nl: bool = True, err: bool = False) -> None:
+        if not err:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+        shown(message, nl=nl, err=err)
+
+    monkeypatch.setattr("strandline.cli.sending.click.echo", closed_pipe)
+    monkeypatch.setattr("strandline.cli.main.discard_output", lambda: None)
+    shell.cluster.late = True
+    ran = shell("produce", "-t", "t", "-v", "-l", write_lines(tmp_path / "in", b"one\ntwo\nthree\n"))
+    assert (ran.code, ran.err) == (1, "3 records produced to t in 1 partition (11 bytes)\n")
+
+
+def test_an_empty_input_asks_for_nothing(shell: Any) -> None:
+    ran = shell("produce", "-t", "missing", "--no-create", "-l", "/dev/null")
+    assert (ran.code, ran.err) == (0, "0 records produced to missing (0 bytes)\n")
+
+
+def test_a_line_without_separator_is_named_with_the_remedy_after_those_before_it(shell: Any, tmp_path: Path) -> None:
+    line = b"novalue " * 1_000
+    ran = shell("produce", "-t", "t", "-l", write_lines(tmp_path / "in", b"a:1\nb:2\n" + line + b"\nc:3\n"), "-K", ":")
+    assert (ran.code, [record[1:3] for record in shell.cluster.produced]) == (1, [(b"a", b"1"), (b"b", b"2")])
+    counted, told = ran.err.splitlines()
+    assert counted == "2 records produced to t in 1 partition (6 bytes)"
+    assert told.startswith("strandline: line 3: no separator b':'; change --key-separator or leave it out: 'novalue ")
+    assert told.endswith("…") and len(told) < 160
+
+
+def test_lines_go_out_together_and_count_one_by_one(shell: Any, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in", b"k:a\n" * 5_000)
+    ran = shell("produce", "-t", "t", "-l", source, "-K", ":", "-H", "h=1")
+    assert (ran.code, ran.err) == (0, "5000 records produced to t in 1 partition (15000 bytes)\n")
+    assert (shell.cluster.sent_at_once, set(shell.cluster.produced)) == (
+        [5_000],
+        {("t", b"k", b"a", None, (("h", b"1"),))},
+    )
+    assert shell("produce", "-t", "t", "-l", source, "-v").out.count("\n") == 5_000
+    assert shell.cluster.sent_at_once == [5_000]
+
+
+def test_the_first_line_that_cannot_be_sent_is_named_among_many(shell: Any, tmp_path: Path) -> None:
+    lines = [b"small"] * 9
+    lines[6] = b"x" * 200
+    for args in ((), ("-v",)):
+        ran = shell("produce", "-t", "t", "-l", write_lines(tmp_path / "in", b"\n".join([*lines, b""])), *args)
+        assert ran.code == 1
+        assert ran.err.splitlines()[-1] == f"strandline: line 7: too large: '{'x' * 40}'…"
+        assert "8 records produced to t in 1 partition (" in ran.err
+        assert ("about" in ran.err) is not bool(args)
+
+
+def test_so_many_lines_and_no_more(shell: Any, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in", b"a\nb\nc\n")
+    for count, sent in ((2, [b"a", b"b"]), (3, [b"a", b"b", b"c"]), (9, [b"a", b"b", b"c"])):
+        shell.cluster.produced.clear()
+        assert shell("produce", "-t", "t", "-l", source, "-c", str(count)).code == 0
+        assert [record[2] for record in shell.cluster.produced] == sent
+
+
+def test_quiet_leaves_the_count_out(shell: Any, tmp_path: Path) -> None:
+    assert shell("produce", "-t", "t", "-q", "-l", write_lines(tmp_path / "in", b"a\n")).err == ""
+
+
+def test_a_topic_that_is_created_is_told_with_what_was_meant_perhaps(shell: Any, tmp_path: Path) -> None:
+    for name in ("clicks", "orders"):
+        shell.cluster.add_topic(name, {0: PartitionView(1, 0, (1,), (1,))})
+    source = write_lines(tmp_path / "in", b"a\nb\n")
+    ran = shell("produce", "-t", "clikcs", "-l", source)
+    told, counted = ran.err.splitlines()
+    assert (ran.code, counted) == (0, "2 records produced to clikcs in 1 partition (2 bytes)")
+    assert told == "strandline: created topic clikcs with 3 partitions of 2 replicas (did you mean clicks?)"
+    assert shell("produce", "-t", "clikcs", "-l", source).err == counted + "\n"
+    ran = shell("produce", "-t", "Orders", "-l", source, "-p", "9")
+    assert ran.err.splitlines()[0].endswith("(did you mean orders?)")
+
+
+def test_no_create_refuses_a_topic_that_is_not_there(shell: Any, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in", b"a\n")
+    for args in ((), ("-p", "0")):
+        ran = shell("produce", "-t", "tt", "--no-create", "-l", source, *args)
+        assert (ran.code, shell.cluster.produced, "tt" in shell.cluster.topics) == (1, [], False)
+        assert ran.err.startswith("strandline: topic 'tt' does not exist (did you mean t?); without --no-create it is ")
+        assert ran.err.count("\n") == 1
+    assert shell("produce", "-t", "t", "--no-create", "-l", source).code == 0
+
+
+def test_brokers_that_create_no_topics_are_said_to_do_so(shell: Any, tmp_path: Path) -> None:
+    shell.cluster.creates_topics = False
+    ran = shell("produce", "-t", "other", "-l", write_lines(tmp_path / "in", b"a\n"))
+    assert (ran.code, ran.err.count("\n"), "auto.create.topics.enable" in ran.err) == (1, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "args", "sent"),
+    [
+        (b"k\tv", ("-K", r"\t"), (b"k", b"v", ())),
+        (b"k\x01v", ("-K", r"\x01"), (b"k", b"v", ())),
+        (b"k\\v", ("-K", "\\\\"), (b"k", b"v", ())),
+        (b"k\tv", ("--property", "parse.key=true"), (b"k", b"v", ())),
+        (b"k:v", ("--property", "parse.key=true", "--property", "key.separator=:"), (b"k", b"v", ())),
+        (b"k=v", ("--property", "parse.key=false"), (None, b"k=v", ())),
+        (b"h:1,g:NIL\tk\tNIL", ("--property", "parse.headers=true", "--property", "parse.key=true", "--null", "NIL"),
+         (b"k", None, (("h", b"1"), ("g", None)))),
+        (b"h=1;g=2|v", ("--property", "parse.headers=true", "--property", "headers.delimiter=|", "--property",
+         "headers.separator=;", "--property", "headers.key.separator=="), (None, b"v", (("h", b"1"), ("g", b"2")))),
+        (b"-", ("--property", "null.marker=-", "-H", "h=1"), (None, None, (("h", b"1"),))),
+        (b"v k", ("-F", r"%v %k\n"), (b"k", b"v", ())),
+        (b'{"key":"k","value":"v","headers":{"h":"1"}}', ("-J",), (b"k", b"v", (("h", b"1"),))),
+    ],
+)  # fmt: skip
+def test_a_line_is_read_as_the_options_say(
+    shell: Any, tmp_path: Path, line: bytes, args: tuple[str, ...], sent: tuple[Any, ...]
+) -> None:
+    ran = shell("produce", "-t", "t", "-l", write_lines(tmp_path / "in", line + b"\n"), *args)
+    assert (ran.code, [(*record[1:3], record[4]) for record in shell.cluster.produced]) == (0, [sent])
+
+
+def test_records_may_end_otherwise_than_with_the_line(shell: Any, tmp_path: Path) -> None:
+    shell("produce", "-t", "t", "-l", write_lines(tmp_path / "in", b"a\n\0b\0\0c"), "-D", r"\0")
+    assert [record[2] for record in shell.cluster.produced] == [b"a\n", b"b", b"", b"c"]
+
+
+def test_what_the_input_says_of_time_and_partition_counts(shell: Any, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in", b"1 5 a\n1 6 b\n0 7 c\n")
+    assert shell("produce", "-t", "t", "-l", source, "-F", r"%p %T %v\n").code == 0
+    assert [record[2:4] for record in shell.cluster.produced] == [(b"a", 1), (b"b", 1), (b"c", 0)]
+    assert shell.cluster.stamps == [5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("--property", "parse.keys=true"), "did you mean parse.key?"),
+        (("--property", "key.separator=:"), "parse.key=true"),
+        (("--property", "parse.key=yes"), "neither true nor false"),
+        (("--property", "parse.key=true", "-K", ":"), "twice"),
+        (("-K", r"\q"), "no escape \\q"),
+        (("-F", "file.txt"), "-l"),
+        (("-F", "%k%v\\n"), "where %k ends"),
+        (("-F", "%v"), "where %v ends"),
+        (("-J", "-K", ":"), "--json-input"),
+        (("-Z", "--null", "N"), "--null"),
+        (("-D", ""), "empty"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(shell: Any, args: tuple[str, ...], told: str) -> None:
+    ran = shell("produce", "-t", "t", "-l", "/dev/null", *args)
+    assert (ran.code, ran.err.count("\n"), told in ran.err) == (2, 1, True), ran.err
+
+
+def test_rate_spreads_the_records_over_time(shell: Any, tmp_path: Path) -> None:
+    shell("produce", "-t", "t", "-l", write_lines(tmp_path / "in", b"a\n" * 11), "--rate", "2")
+    assert 5.0 <= shell.session.clock < 6.0
