@@ -205,7 +205,10 @@ def partitions_of(
     return [TopicPartition(topic, number) for number in sorted(found) if is_meant(found[number])]
 
 
-_OF_PROGRAMS = ("environment", "on_batch", "identity", "key_serializer", "partitioner", "value_serializer")
+_OF_PROGRAMS = (
+    *("environment", "on_batch", "identity", "partitioner"),
+    *("key_serializer", "value_serializer", "key_deserializer", "value_deserializer"),
+)
 
 
 def client_settings(pairs: Iterable[str]) -> dict[str, object]:

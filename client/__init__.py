@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from strandline.client.admin import NewTopic as NewTopic
     from strandline.client.admin import RecoveredPartition as RecoveredPartition
     from strandline.client.admin import TrioAdmin as TrioAdmin
-    from strandline.client.assignment import ConsumerRecord as ConsumerRecord
     from strandline.client.assignment import FetchedBatches as FetchedBatches
     from strandline.client.consumer import TrioConsumer as TrioConsumer
     from strandline.client.delivery import DeliveredBatch as DeliveredBatch
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from strandline.client.producer_states import KnownProducer as KnownProducer
     from strandline.client.producer_states import KnownProducers as KnownProducers
     from strandline.client.reassignments import OngoingReassignment as OngoingReassignment
+    from strandline.client.record import ConsumerRecord as ConsumerRecord
     from strandline.client.replicas.reading import Replica as Replica
     from strandline.client.replicas.reading import ReplicaOffsets as ReplicaOffsets
     from strandline.client.replicas.reading import ReplicaPart as ReplicaPart
@@ -60,7 +60,7 @@ _HOMES = {
     "ClusterView": "metadata",
     "Consumer": "sync",
     "ConsumerOptions": "options",
-    "ConsumerRecord": "assignment",
+    "ConsumerRecord": "record",
     "CreatedTopic": "admin",
     "DeliveredBatch": "delivery",
     "Delivery": "delivery",

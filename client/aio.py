@@ -226,6 +226,7 @@ class AioConsumer(_AioClient[Consumer], Polling):
 
     def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[ConsumerOptions]) -> None:
         super().__init__(lambda: Consumer(bootstrap_servers, **settings))
+        self._reader = self._front._reader
 
     assign = awaited(TrioConsumer.assign)
     subscribe = plain(TrioConsumer.subscribe)
@@ -249,6 +250,10 @@ class AioConsumer(_AioClient[Consumer], Polling):
 
     _poll_step = awaited(TrioConsumer._poll_step)
     _fetch_step = awaited(TrioConsumer._fetch_step)
+    _lend_step = awaited(TrioConsumer._lend_step)
+    _touch_step = awaited(TrioConsumer._touch_step)
+    _give_back = plain(TrioConsumer._give_back)
+    _is_next = plain(TrioConsumer._is_next)
     _leave_step = awaited(TrioConsumer._leave_step)
     _give_up_leaving = awaited(TrioConsumer._give_up_leaving)
 
@@ -282,6 +287,9 @@ class AioConsumer(_AioClient[Consumer], Polling):
                     await self.unsubscribe()
         finally:
             await self._loop.in_thread(self._front._stop)
+
+    def _now_s(self) -> float:
+        return self._loop.time()
 
     def _finish_call(self, call: DueCall) -> None:
         self._now(call.finish)

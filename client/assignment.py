@@ -8,28 +8,16 @@ answer to an older question is recognised. A batch below `position` in part is h
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import NamedTuple
 
 from strandline.client.errors import CorruptRecords
+from strandline.client.record import ConsumerRecord, Loan
 from strandline.protocol.errors import RemoteProtocolError
 from strandline.protocol.records import BatchHeader, InvalidBatch, decode_columns, scan
 from strandline.protocol.types import NO_EPOCH, NO_OFFSET, NO_TOPIC_ID, TopicId, TopicPartition
-
-
-class ConsumerRecord(NamedTuple):
-    """One consumed record. `timestamp_type` 0: CreateTime, 1: LogAppendTime."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    timestamp_type: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes | None]]
 
 
 class FetchedBatches(NamedTuple):
@@ -126,6 +114,8 @@ class Assigned:
     """For messages: why nothing comes."""
     chunks: deque[Chunk] = field(default_factory=deque)
     buffered_bytes: int = 0
+    lent: Loan | None = None
+    """Records below `position` of which a loop over the consumer has taken a part."""
     _records: list[ConsumerRecord] = field(default_factory=list)
     _handed_out: int = 0
     _records_epoch: int = NO_EPOCH
@@ -133,6 +123,41 @@ class Assigned:
     @property
     def has_records(self) -> bool:
         return bool(self.chunks) or self._handed_out < len(self._records)
+
+    @property
+    def read_position(self) -> int:
+        """The offset behind all that the program has had: `position`, or where a loop is."""
+        left = None if self.lent is None else self.lent.next_offset
+        return self.position if left is None else left
+
+    @property
+    def read_epoch(self) -> int:
+        """Leader epoch of the record before `read_position`, as far as it is known."""
+        return self.position_epoch if self.read_position == self.position else NO_EPOCH
+
+    def lend(self, records: Sequence[ConsumerRecord]) -> Loan:
+        """To a loop, what was taken just now."""
+        self.lent = Loan(records, self.generation)
+        return self.lent
+
+    def end_loan(self) -> None:
+        """The program goes on elsewhere: what it has not taken of it is not wanted any more."""
+        if self.lent is not None:
+            self.lent.is_over = True
+            self.lent = None
+
+    def take_back(self) -> None:
+        """What was lent and is not taken is handed out another time."""
+        loan = self.lent
+        self.end_loan()
+        if loan is None or (offset := loan.next_offset) is None:
+            return
+        if loan.generation != self.generation or self.reset_to is not None:
+            self.set_position(offset)
+            return
+        self._records = [*loan.records[loan.taken :], *self._records[self._handed_out :]]
+        self._handed_out, self._records_epoch = 0, NO_EPOCH
+        self.position, self.position_epoch = offset, NO_EPOCH
 
     def set_position(self, offset: int, leader_epoch: int = NO_EPOCH) -> None:
         """Go on at `offset`; what was fetched is forgotten."""
@@ -264,7 +289,8 @@ def give_back(assigned: Mapping[TopicPartition, Assigned], taken: object) -> Non
     if isinstance(taken, dict):
         begins = [(partition, records[0].offset) for partition, records in taken.items()]
     elif isinstance(taken, list):
-        begins = [(TopicPartition(each.topic, each.partition), each.position) for each in taken]
+        whole = [each for each in taken if not isinstance(each, Loan)]
+        begins = [(TopicPartition(each.topic, each.partition), each.position) for each in whole]
     for partition, offset in begins:
         state = assigned.get(partition)
         if state is not None and state.position > offset:

@@ -13,13 +13,13 @@ without the program's help; what it must decide about (no valid position, a trun
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar, Unpack
 
 import trio
 
-from strandline.client.assignment import Assigned, ConsumerRecord, FetchedBatches, give_back
+from strandline.client.assignment import Assigned, FetchedBatches, give_back
 from strandline.client.bootstrap import Reaching
 from strandline.client.errors import (
     LeaderNotAvailable,
@@ -27,33 +27,35 @@ from strandline.client.errors import (
     NoGroup,
     NotAssigned,
     OffsetOutOfRange,
-    RequestTimedOut,
     SubscriptionConflict,
 )
 from strandline.client.fetcher import Fetcher, start_by_policy
 from strandline.client.groups.group import Callbacks, DueCall, Group, GroupMetadata, OnCommit, OnPartitions
 from strandline.client.groups.offsets import GivenOffsets, OffsetAndMetadata
 from strandline.client.groups.topics import compiled
+from strandline.client.inquiries import Inquiries
 from strandline.client.links import Links
-from strandline.client.lookup import BrokerCalls, FoundOffset, OffsetLookup
-from strandline.client.metadata import Metadata, TopicView
+from strandline.client.loans import Reader
+from strandline.client.lookup import BrokerCalls, OffsetLookup
+from strandline.client.metadata import Metadata
 from strandline.client.options import ConsumerOptions
 from strandline.client.polling import Polling
 from strandline.client.positions import Positions
+from strandline.client.record import ConsumerRecord, Loan
 from strandline.client.service import Service
 from strandline.client.settings import ConsumerSettings, from_mapping
 from strandline.client.settings_help import shows_settings
 from strandline.client.signals import News, Pump
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from strandline.protocol.types import NO_BROKER, NO_OFFSET, TopicId, TopicPartition
+from strandline.protocol.types import NO_BROKER, NO_OFFSET, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment, production_client_environment
 
 T = TypeVar("T")
 
 
 @shows_settings(ConsumerSettings, ConsumerOptions)
-class TrioConsumer(Service, Polling):
+class TrioConsumer(Service, Polling, Inquiries):
     """Reads records, for trio programs. One task at a time may poll.
 
     Either used as an async context manager, or its `run` is started in a nursery of one's own.
@@ -73,6 +75,7 @@ class TrioConsumer(Service, Polling):
         self._news = News()
         self._assigned: dict[TopicPartition, Assigned] = {}
         self._first = 0
+        self._reader = Reader(self.settings)
         self._metadata = Metadata(self.settings, environment, on_change=self._on_layout)
         self._links = Links(self.settings, environment, self._metadata, self._pump.wake)
         self._calls = BrokerCalls(self._links)
@@ -124,6 +127,7 @@ class TrioConsumer(Service, Polling):
             self._assigned[item] = before.get(item) or self._fresh(item)
         for item, state in before.items():
             if item not in self._assigned:
+                state.end_loan()
                 state.refetch()  # an answer that is still under way is dropped
         self._fetcher.assigned = self._positions.assigned = self._assigned
         self._pump.wake()
@@ -175,7 +179,9 @@ class TrioConsumer(Service, Polling):
         """Go on at `offset`. NotAssigned; ValueError for a negative one."""
         if offset < 0:
             raise ValueError(f"offset {offset} of {TopicPartition(*partition)} is negative; use seek_to_beginning")
-        self._state(partition).set_position(offset)
+        state = self._state(partition)
+        state.end_loan()
+        state.set_position(offset)
         self._pump.wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
@@ -190,6 +196,7 @@ class TrioConsumer(Service, Polling):
         """Hand out nothing of these partitions until `resume`; their positions stay. NotAssigned."""
         for item in partitions:
             self._state(item).paused = True
+            self._state(item).take_back()
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Hand out records of these partitions again, from their position on. NotAssigned."""
@@ -200,8 +207,8 @@ class TrioConsumer(Service, Polling):
         self._news.tell()
 
     async def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
-        """The next offset that `poll` hands out. UnknownTopic, NoBrokerReachable and the like as from `poll`; the last
-        cause if it cannot be found in time."""
+        """The next offset that `poll`, or a loop over the consumer, hands out. UnknownTopic, NoBrokerReachable and the
+        like as from `poll`; the last cause if it cannot be found in time."""
         state = self._state(partition)
         deadline = trio.current_time() + self._limit_ms(timeout_ms) / 1000
         reaching = self._metadata.reaching()
@@ -214,7 +221,7 @@ class TrioConsumer(Service, Polling):
                 raise state.last_error or LeaderNotAvailable(
                     ErrorCode.LEADER_NOT_AVAILABLE, f"the position of {state.topic_partition} could not be looked up"
                 )
-        return state.position
+        return state.read_position
 
     def high_watermark(self, partition: TopicPartition) -> int:
         """The offset behind the last record that can be read, as of the last fetch, −1 before it; never goes back.
@@ -240,6 +247,13 @@ class TrioConsumer(Service, Polling):
     async def _fetch_step(self, *, timeout_ms: float, after: DueCall | None = None) -> list[FetchedBatches] | DueCall:
         return await self._when_any(self._take_batches, [], self._deadline(timeout_ms, after))
 
+    async def _lend_step(self, *, timeout_ms: float, after: DueCall | None = None) -> list[Loan] | DueCall:
+        return await self._when_any(self._lend, [], self._deadline(timeout_ms, after))
+
+    async def _touch_step(self, *, timeout_ms: float, after: DueCall | None = None) -> bool | DueCall:
+        deadline = self._deadline(timeout_ms, after)
+        return await self._when_any(lambda: True, False, deadline, ends_loans=False)
+
     async def _leave_step(self, *, timeout_ms: float | None, after: DueCall | None = None) -> DueCall | None:
         call = None
         if self._group is not None:
@@ -255,8 +269,15 @@ class TrioConsumer(Service, Polling):
 
     def _give_back(self, taken: object) -> None:
         """Nobody got what a step has had: later polls hand it out again, and nothing of it is committed before."""
-        give_back(self._assigned, taken)
+        give_back(self._assigned, taken)  # but for loans, of which nothing counts as read yet
         self._pump.wake()
+
+    def _is_next(self, partition: TopicPartition, offset: int) -> bool:
+        state = self._assigned.get(partition)
+        return state is not None and not state.paused and state.read_position == offset
+
+    def _now_s(self) -> float:
+        return trio.current_time()
 
     def _finish_call(self, call: DueCall) -> None:
         call.finish()
@@ -299,49 +320,6 @@ class TrioConsumer(Service, Polling):
     def group_metadata(self) -> GroupMetadata:
         """Who this consumer is in its group. NoGroup."""
         return self._group_for("group_metadata").identity
-
-    # --- Offsets and layout ---
-
-    async def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The first offset of each. The last cause if a leader does not answer within `timeout_ms` (default:
-        `default_api_timeout_ms`)."""
-        found = await self._find(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), timeout_ms)
-        return {key: item.offset for key, item in found.items()}
-
-    async def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The high watermark of each: the offset after the last record that can be read. The last cause if a leader
-        does not answer within `timeout_ms` (default: `default_api_timeout_ms`)."""
-        found = await self._find(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms)
-        return {key: item.offset for key, item in found.items()}
-
-    async def offsets_for_times(
-        self, timestamps_ms: Mapping[TopicPartition, int], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, FoundOffset | None]:
-        """The first record of each partition with at least that timestamp (ms since 1970), or None. The last cause
-        if a leader does not answer within `timeout_ms` (default: `default_api_timeout_ms`), ValueError."""
-        if any(timestamp < 0 for timestamp in timestamps_ms.values()):
-            raise ValueError("timestamps are milliseconds since 1970, not negative; use beginning_offsets, end_offsets")
-        found = await self._find(timestamps_ms, timeout_ms)
-        return {key: item if item.offset >= 0 else None for key, item in found.items()}
-
-    async def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> list[int]:
-        """The topic's partitions. UnknownTopic or what hindered it after `timeout_ms`."""
-        return sorted((await self._layout(topic, timeout_ms)).partitions)
-
-    async def topic_id(self, topic: str, timeout_ms: float | None = None) -> TopicId:
-        """Which of the topics that had this name it is, as far as this client knows now; zeros where the cluster gives
-        no ids. UnknownTopic or what hindered it after `timeout_ms`."""
-        return (await self._layout(topic, timeout_ms)).topic_id
-
-    async def leaders_for_topic(self, topic: str, timeout_ms: float | None = None) -> dict[int, int]:
-        """Partition → the broker that leads it, −1 for none, as far as this client knows now. UnknownTopic or what
-        hindered it after `timeout_ms`."""
-        found = await self._layout(topic, timeout_ms)
-        return {number: found.partitions[number].leader for number in sorted(found.partitions)}
 
     # --- Tasks ---
 
@@ -411,7 +389,9 @@ class TrioConsumer(Service, Polling):
 
     def _seek_to(self, timestamp: int, partitions: Iterable[TopicPartition]) -> None:
         for item in list(partitions) or list(self._assigned):
-            self._state(item).ask_reset(timestamp)
+            state = self._state(item)
+            state.end_loan()
+            state.ask_reset(timestamp)
         self._positions.want()
         self._pump.wake()
 
@@ -441,6 +421,10 @@ class TrioConsumer(Service, Polling):
             self._fetcher.reset_when_drained(state)
         return taken
 
+    def _lend(self) -> list[Loan]:
+        taken = self._take(self.settings.max_poll_records)
+        return [self._assigned[partition].lend(records) for partition, records in taken.items()]
+
     def _take_batches(self) -> list[FetchedBatches]:
         taken: list[FetchedBatches] = []
         for state in self._assigned.values():
@@ -449,11 +433,16 @@ class TrioConsumer(Service, Polling):
             self._fetcher.reset_when_drained(state)
         return taken
 
-    async def _when_any(self, take: Callable[[], T], nothing: T, deadline: float) -> T | DueCall:
+    async def _when_any(
+        self, take: Callable[[], T], nothing: T, deadline: float, *, ends_loans: bool = True
+    ) -> T | DueCall:
         """What `take` has as soon as it has anything, or nothing after that time; before, what is to be called. Raises
         what `poll` says."""
         group = self._group
         await trio.lowlevel.checkpoint()
+        if ends_loans:
+            for state in self._assigned.values():
+                state.take_back()
         if group is not None:
             group.begin_poll()
         try:
@@ -496,26 +485,3 @@ class TrioConsumer(Service, Polling):
         await self._news.wait_until(reaching.wait_until(trio.current_time(), deadline))
         reaching.check(trio.current_time(), deadline)
         return trio.current_time() < deadline
-
-    def _limit_ms(self, timeout_ms: float | None) -> float:
-        return self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
-
-    async def _layout(self, topic: str, timeout_ms: float | None = None) -> TopicView:
-        await self._raise_unless_running()
-        limit_ms = self._limit_ms(timeout_ms)
-        return await self._metadata.topic(topic, timeout_ms=limit_ms, setting="default_api_timeout_ms")
-
-    async def _find(
-        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None
-    ) -> dict[TopicPartition, FoundOffset]:
-        limit_ms = self._limit_ms(timeout_ms)
-        wanted = {TopicPartition(*key): value for key, value in timestamps.items()}
-        started = trio.current_time()
-        for topic in dict.fromkeys(key.topic for key in wanted):
-            await self._layout(topic, limit_ms)
-        spent_ms = (trio.current_time() - started) * 1000
-        with trio.move_on_after(limit_ms / 1000):
-            return await self._lookup.until_found(wanted, max(1.0, limit_ms - spent_ms))
-        raise RequestTimedOut(
-            f"no offsets of {', '.join(map(str, wanted))} within {limit_ms:g} ms (default_api_timeout_ms)"
-        )

@@ -7,9 +7,13 @@ answered becomes `AnsweredError` or its subclass by `error_for`; the numbers liv
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError, error_code
+from strandline.protocol.types import TopicPartition
+
+if TYPE_CHECKING:
+    from strandline.client.record import ConsumerRecord
 
 
 class ClientError(Exception):
@@ -278,6 +282,17 @@ class LogTruncated(ClientError):
     def __init__(self, text: str, diverging_offset: int) -> None:
         super().__init__(text)
         self.diverging_offset = diverging_offset
+
+
+class DeserializationFailed(ClientError):
+    """`key_deserializer` or `value_deserializer` failed at a record, with what is the `__cause__`; the position stays
+    before it, so it comes again, unless the program seeks to `offset` + 1. `record` is as it came, in bytes."""
+
+    def __init__(self, text: str, topic_partition: TopicPartition, offset: int, record: ConsumerRecord) -> None:
+        super().__init__(text)
+        self.topic_partition = topic_partition
+        self.offset = offset
+        self.record = record
 
 
 class CorruptRecords(ClientError):

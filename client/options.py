@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal, TypedDict
 
 from strandline.client.identity import ProducerIdentity
-from strandline.client.settings import Partitioner, Serializer
+from strandline.client.settings import Deserializer, Partitioner, Serializer
 
 Acks = Literal[-1, 0, 1, "-1", "0", "1", "all"]
 BufferFullPolicy = Literal["block", "drop", "raise"]
@@ -62,6 +62,9 @@ class ConsumerOptions(ClientOptions, total=False):
     fetch_max_bytes: int
     max_partition_fetch_bytes: int
     max_poll_records: int
+    consumer_timeout_ms: float
+    key_deserializer: Deserializer | None
+    value_deserializer: Deserializer | None
     check_crcs: bool
     client_rack: str
     group_id: str

@@ -12,11 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Self, TypeVar
 
-from strandline.client.assignment import ConsumerRecord, FetchedBatches
+from strandline.client.assignment import FetchedBatches
 from strandline.client.errors import ClientError
 from strandline.client.groups.group import DueCall
+from strandline.client.loans import Reader
+from strandline.client.record import ConsumerRecord, Loan
 from strandline.protocol.types import TopicPartition
 
 T = TypeVar("T")
@@ -24,6 +26,8 @@ T = TypeVar("T")
 
 class Polling(ABC):
     """The consumers for trio and asyncio. A step goes on `after` the callback that the last one ended with."""
+
+    _reader: Reader
 
     async def poll(
         self, *, max_records: int | None = None, timeout_ms: float = 0
@@ -33,8 +37,35 @@ class Polling(ABC):
 
         Errors, once nothing else is left to hand out: OffsetOutOfRange, LogTruncated (both until a seek),
         CorruptRecords, AnsweredError. That a commit failed which `enable_auto_commit` asked for is only warned of.
+        DeserializationFailed: records before that one have been handed out, and it is the next one until a seek.
         """
-        return await self._call_all(partial(self._poll_step, max_records, timeout_ms=timeout_ms))
+        failure = self._reader.take_failure()
+        if failure is not None and self._is_next(failure.topic_partition, failure.offset):
+            raise failure
+        polled = await self._call_all(partial(self._poll_step, max_records, timeout_ms=timeout_ms))
+        good, rest = self._reader.deserialized(polled)
+        if rest:
+            self._give_back(rest)
+        if not good and (failure := self._reader.take_failure()) is not None:
+            raise failure
+        return good
+
+    def __aiter__(self) -> Self:
+        """Records one by one, for as long as the program likes, or until none has come for `consumer_timeout_ms`. Each
+        counts as read, for commits and `position`, once it is handed out; each step is a poll, with the errors of one.
+        After the loop the next poll, or loop, goes on behind the last record that was handed out."""
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        reader = self._reader
+        if reader.is_due(self._now_s()):
+            await self._call_all(partial(self._touch_step, timeout_ms=reader.touch_ms))
+        while (record := reader.next()) is None:
+            loans = await self._call_all(partial(self._lend_step, timeout_ms=reader.wait_ms))
+            if not loans:
+                raise StopAsyncIteration
+            reader.add(loans, self._now_s())
+        return record
 
     async def fetch_batches(self, *, timeout_ms: float = 0) -> list[FetchedBatches]:
         """As `poll`, but whole record batches, not decoded: everything that is buffered, one item per fetch and
@@ -78,6 +109,26 @@ class Polling(ABC):
     @abstractmethod
     async def _fetch_step(self, *, timeout_ms: float, after: DueCall | None = None) -> list[FetchedBatches] | DueCall:
         """The same of `fetch_batches`."""
+
+    @abstractmethod
+    async def _lend_step(self, *, timeout_ms: float, after: DueCall | None = None) -> list[Loan] | DueCall:
+        """The same of a loop that has no records left; [] after `timeout_ms`."""
+
+    @abstractmethod
+    async def _touch_step(self, *, timeout_ms: float, after: DueCall | None = None) -> bool | DueCall:
+        """The same of a loop that has some: nothing is taken."""
+
+    @abstractmethod
+    def _give_back(self, taken: object) -> None:
+        """The program did not get what a step has had."""
+
+    @abstractmethod
+    def _is_next(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether that is the record which comes next of its partition."""
+
+    @abstractmethod
+    def _now_s(self) -> float:
+        """The clock of the program's loop."""
 
     @abstractmethod
     async def _leave_step(self, *, timeout_ms: float | None, after: DueCall | None = None) -> DueCall | None:

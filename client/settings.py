@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -24,6 +25,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 BUFFER_FULL_POLICIES = ("block", "drop", "raise")
 RESET_POLICIES = ("earliest", "latest", "none")
 ASSIGNMENT_STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
+
+Deserializer = Callable[[bytes], Any]
 
 Partitioner = Callable[[bytes, int], int]
 """(key, number of partitions) → partition."""
@@ -118,6 +121,13 @@ class ConsumerSettings(ClientSettings):
     fetch_max_bytes: int = at_least(1, 52_428_800, "bytes", "most bytes per fetch (one batch is always whole)")
     max_partition_fetch_bytes: int = at_least(1, 1_048_576, "bytes", "… and per partition; as much is read ahead")
     max_poll_records: int = at_least(1, 500, "records", "most records per poll")
+    consumer_timeout_ms: float = at_least(
+        0, math.inf, "ms", "a loop over the consumer ends when no record has come for so long"
+    )
+    key_deserializer: Deserializer | None = field(
+        default=None, metadata={"doc": "makes of a key's bytes what the program gets; not asked about None"}
+    )
+    value_deserializer: Deserializer | None = field(default=None, metadata={"doc": "likewise of a value's"})
     check_crcs: bool = field(default=True, metadata={"doc": "verify the CRC-32C of every batch"})
     client_rack: str = field(default="", metadata={"doc": "rack of this client"})
     group_id: str = field(default="", metadata={"doc": "the consumer's group; empty: none"})
@@ -184,7 +194,7 @@ def _checked(item: dataclasses.Field[Any], given: str, value: Any) -> Any:
         return ACKS[str(value)]
     if item.name == "identity" and not isinstance(value, ProducerIdentity | None):
         raise InvalidClientConfig(f"identity={value!r} is not a ProducerIdentity")
-    if item.name.endswith("_serializer") and not (value is None or callable(value)):
+    if item.name.endswith(("_serializer", "_deserializer")) and not (value is None or callable(value)):
         raise InvalidClientConfig(f"{given}={value!r} is not a function")
     if item.name == "bootstrap_servers" and not isinstance(value, str):
         value = ",".join(str(part) for part in value)

@@ -10,21 +10,24 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from strandline.client.admin import TrioAdmin
-from strandline.client.assignment import ConsumerRecord, FetchedBatches
+from strandline.client.assignment import FetchedBatches
 from strandline.client.carried import blocking, plain
 from strandline.client.consumer import TrioConsumer
 from strandline.client.errors import ClientClosed, ClientError
 from strandline.client.groups.group import DueCall, GroupMetadata
+from strandline.client.loans import Reader
 from strandline.client.options import AdminOptions, ConsumerOptions
+from strandline.client.record import ConsumerRecord
 from strandline.client.settings import AdminSettings, ConsumerSettings
 from strandline.client.settings_help import shows_settings
 from strandline.client.sync_client import GRACE_S, Front
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.processes.portal import ForkedPortal, PortalClosed
+from strandline.runtime.processes.stopwatch import now_s
 
 T = TypeVar("T")
 
@@ -42,6 +45,10 @@ class Consumer(Front[TrioConsumer]):
         **settings: Unpack[ConsumerOptions],
     ) -> None:
         super().__init__(lambda: TrioConsumer(bootstrap_servers, environment=environment, **settings))
+
+    @property
+    def _reader(self) -> Reader:
+        return self._client._reader
 
     assign = blocking(TrioConsumer.assign)
     subscribe = plain(TrioConsumer.subscribe)
@@ -84,8 +91,35 @@ class Consumer(Front[TrioConsumer]):
 
         Errors, once nothing else is left to hand out: OffsetOutOfRange, LogTruncated (both until a seek),
         CorruptRecords, AnsweredError. That a commit failed which `enable_auto_commit` asked for is only warned of.
+        DeserializationFailed: records before that one have been handed out, and it is the next one until a seek.
         TypeError for callbacks that are async functions."""
-        return self._call_all(self._client._poll_step, max_records, timeout_ms=timeout_ms)
+        failure = self._reader.take_failure()
+        if failure is not None and self._now(self._client._is_next, failure.topic_partition, failure.offset):
+            raise failure
+        polled = self._call_all(self._client._poll_step, max_records, timeout_ms=timeout_ms)
+        good, rest = self._reader.deserialized(polled)
+        if rest:
+            self._now(self._client._give_back, rest)
+        if not good and (failure := self._reader.take_failure()) is not None:
+            raise failure
+        return good
+
+    def __iter__(self) -> Self:
+        """Records one by one, for as long as the program likes, or until none has come for `consumer_timeout_ms`. Each
+        counts as read, for commits and `position`, once it is handed out; each step is a poll, with the errors of one.
+        After the loop the next poll, or loop, goes on behind the last record that was handed out."""
+        return self
+
+    def __next__(self) -> ConsumerRecord:
+        reader = self._reader
+        if reader.is_due(now_s()):
+            self._call_all(self._client._touch_step, timeout_ms=reader.touch_ms)
+        while (record := reader.next()) is None:
+            loans = self._call_all(self._client._lend_step, timeout_ms=reader.wait_ms)
+            if not loans:
+                raise StopIteration
+            reader.add(loans, now_s())
+        return record
 
     def fetch_batches(self, timeout_ms: float = 0) -> list[FetchedBatches]:
         """As `poll`, but whole record batches, not decoded: everything that is buffered, one item per fetch and
@@ -166,6 +200,7 @@ class Consumer(Front[TrioConsumer]):
 
     def _stop(self) -> None:
         """Without `unsubscribe`: nothing is committed, nobody called. Idempotent."""
+        self._reader.end()
         super().close()
 
     def _close_unasked(self) -> None:

@@ -339,9 +339,9 @@ class Group:
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Behind what was handed out."""
         return {
-            partition: OffsetAndMetadata(state.position, "", state.position_epoch)
+            partition: OffsetAndMetadata(state.read_position, "", state.read_epoch)
             for partition, state in self._assigned().items()
-            if state.position != NO_OFFSET
+            if state.read_position != NO_OFFSET
         }
 
     def commit_positions(self, timeout_ms: float | None = None) -> Commit | None:
