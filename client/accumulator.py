@@ -18,6 +18,7 @@ from strandline.client.delivery import DeliveredBatch, DeliverySink, FailedBatch
 from strandline.client.errors import DeliveryFailed, InvalidRecordValue, RecordTooLarge
 from strandline.client.lingering import Gathering
 from strandline.client.numbering import Numbering
+from strandline.client.record_sizes import batch_bytes
 from strandline.client.settings import ProducerSettings
 from strandline.client.unread_failures import UnreadFailures
 from strandline.protocol.records import HEADER_BYTES, BatchBuilder, assign_producer, read_header
@@ -62,9 +63,6 @@ class EncodedBatches:
 ToldOf = tuple[DeliverySink, int, int, int]
 """Who is told of records of a batch: (sink, index of the first one in the batch, number of them, index of the first one
 among those that were given with the sink)."""
-
-RECORD_OVERHEAD_BYTES = 128
-"""Most that framing adds to key, value and headers of a batch's first record, batch header included."""
 
 
 @dataclass(slots=True, eq=False)
@@ -273,13 +271,13 @@ class Accumulator:
 
         RecordTooLarge: not even a batch of its own would be allowed to hold it.
         """
-        needed = record_bytes(first, headers)
+        needed = batch_bytes(first, headers)
         if needed > self.settings.max_request_size:
-            raise self._too_large(f"a record of {needed} bytes", queue)
+            raise self._too_large("a record", needed, queue)
         if queue.builder is not None:
             self.close_batch(queue)
         limit = self.settings.batch_limit_bytes
-        reserved = max(limit, needed + RECORD_OVERHEAD_BYTES)
+        reserved = max(limit, needed)
         number = self._reserve(queue, reserved)
         if number is None:
             return False
@@ -295,7 +293,7 @@ class Accumulator:
         data, count = encoded
         if len(data) > self.settings.max_request_size:
             what = "a record" if count == 1 else f"a batch of {count} records"
-            raise self._too_large(f"{what} of {len(data)} bytes", queue)
+            raise self._too_large(what, len(data), queue)
         if queue.builder is not None:
             self.close_batch(queue)
         number = self._reserve(queue, len(data))
@@ -321,10 +319,11 @@ class Accumulator:
     def _deadline(self, now: float) -> float:
         return now + self.settings.delivery_timeout_ms / 1000
 
-    def _too_large(self, what: str, queue: PartitionQueue) -> RecordTooLarge:
+    def _too_large(self, what: str, size_bytes: int, queue: PartitionQueue) -> RecordTooLarge:
         return RecordTooLarge(
-            f"{what} for {queue.topic_partition} is above max_request_size ({self.settings.max_request_size}); raise "
-            "it, and max.message.bytes of the topic"
+            f"{what} of {size_bytes} bytes for {queue.topic_partition} is above max_request_size "
+            f"({self.settings.max_request_size}) of the producer: raise it, and max.message.bytes of the topic "
+            "(message.max.bytes of the brokers, 1048588 by default)"
         )
 
     def close_batch(self, queue: PartitionQueue) -> None:
@@ -376,12 +375,3 @@ class Accumulator:
         self.on_settled()
         if self.on_batch is not None:
             self.on_batch(result)
-
-
-def record_bytes(record: ToSend, headers: Sequence[Header]) -> int:
-    """Key, value and headers, without framing. `headers`: of one that has none of its own."""
-    key, value = record[:2]
-    size = (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
-    for name, content in headers if len(record) == 2 else record[2]:
-        size += 12 + len(name.encode()) + (len(content) if content is not None else 0)
-    return size

@@ -239,7 +239,7 @@ class FlushTimedOut(ClientError):
 
 
 class RecordTooLarge(ClientError):
-    """A record above `max_request_size` bytes; it was not accepted."""
+    """A record above `max_request_size` bytes, in a batch of its own; it was not accepted."""
 
 
 # --- Consuming -------------------------------------------------------------------------------------------------

@@ -79,7 +79,9 @@ class ProducerSettings(ClientSettings):
     max_block_ms: float = at_least(0, 60_000, "ms", "how long sending may wait for buffer space or metadata")
     buffer_full: str = one_of(BUFFER_FULL_POLICIES, "block", "what sending does when buffer_memory is used up")
     compression_type: str = one_of(CODECS, "none", "codec of batches")
-    max_request_size: int = at_least(1, 1_048_576, "bytes", "largest record, and most bytes per partition and request")
+    max_request_size: int = at_least(
+        1, 1_048_576, "bytes", "largest record, with its framing, and most bytes per partition and request"
+    )
     max_in_flight_requests_per_connection: int = at_least(1, 5, "requests", "unanswered requests per broker")
     enable_idempotence: bool | None = field(
         default=None, metadata={"doc": "no record stands twice; None: as long as acks=all and retries allow it"}

@@ -124,7 +124,8 @@ def validate_produced(
         if size_bytes > max_batch_bytes:
             raise InvalidBatch(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"batch of {size_bytes} bytes, max.message.bytes is {max_batch_bytes}: send smaller ones or raise it",
+                f"batch of {size_bytes} bytes, max.message.bytes is {max_batch_bytes} (message.max.bytes of brokers): "
+                "raise it, or lower max.request.size of the producer, its batch.size where there are many records",
             )
         if crc32c(records[position + CRC_START : next_position]) != crc:
             raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"CRC-32C of a batch of {size_bytes} bytes does not match")

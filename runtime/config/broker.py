@@ -205,8 +205,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Folder of the logs where log.dirs is left out. (Kafka: /tmp/kafka-logs.)")
     num_recovery_threads_per_data_dir: int = int32(1, at_least(1),
         "Logs of one folder that are loaded at once at start. (Kafka: dynamic; here ZooKeeper is asked later.)")
-    message_max_bytes: int = int32(1000012, at_least(0),
-        "Largest batch that producers may send. (Kafka 1.0's; Kafka 3.9: 1048588.)", dynamic=True)
+    message_max_bytes: int = int32(1048588, at_least(0),
+        "Largest batch that producers may send.", dynamic=True)
     max_decompressed_message_bytes: int = int64(67108864, at_least(1),
         "Largest batch when decompressed, where the broker has to decompress.", dynamic=True)
     compression_type: str = string("producer", one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),

@@ -42,7 +42,7 @@ WRITER_SETTINGS: Mapping[str, Any] = {
 """Where the user says nothing else; the last three follow the topic and its records (`writer_settings`)."""
 
 MAX_MESSAGE_BYTES = "max.message.bytes"
-USUAL_MAX_MESSAGE_BYTES = 1_000_012
+USUAL_MAX_MESSAGE_BYTES = 1_048_588
 """What brokers allow if nobody says otherwise."""
 
 FOR_OLD_RECORDS = {

@@ -77,9 +77,6 @@ DIFFERENCES = (
         "configs", r"message\.format\.version=.*\n", "", "formats 0 and 1 are not written, and Kafka 4 has no such key"
     ),
     Difference(
-        "configs", r"1048588", "1000012", "the default of message.max.bytes is the one of Kafka's first versions"
-    ),
-    Difference(
         "configs",
         r"Unknown topic config name: no\.such\.key",
         "configuration no.such.key='1': there is no such topic key",

@@ -56,14 +56,14 @@ def test_the_largest_record_of_all_runs_decides_how_large_a_batch_must_be() -> N
 
 
 def test_a_topic_is_created_for_the_largest_record() -> None:
-    assert topic_configs({}, 2_000)["max.message.bytes"] == "1000012"
+    assert topic_configs({}, 2_000)["max.message.bytes"] == "1048588"
     assert topic_configs({}, 5_000_000)["max.message.bytes"] == "5000000"
     asked = topic_configs({"max.message.bytes": "7", "retention.ms": "9"}, 5_000_000)
     assert (asked["max.message.bytes"], asked["retention.ms"], asked["retention.bytes"]) == ("7", "9", "-1")
 
 
 def test_the_writer_takes_the_largest_record_and_fills_no_batch_that_the_topic_refuses() -> None:
-    usual = writer_settings({}, 1_000_012, 2_000)
+    usual = writer_settings({}, 1_048_588, 2_000)
     assert usual["batch_size"] == 262_144 and usual["max_request_size"] == 32 << 20
     assert writer_settings({}, 20_000, 2_000)["batch_size"] < 20_000
     large = writer_settings({}, 90_000_000, 80_000_000)
@@ -74,9 +74,9 @@ def test_the_writer_takes_the_largest_record_and_fills_no_batch_that_the_topic_r
 
 def test_a_topic_whose_batches_may_be_too_small_is_warned_of_with_the_remedy() -> None:
     warned: list[str] = []
-    check_topic(OPTIONS, 2, 2, {"max.message.bytes": "1000012"}, 1_000_012, warned.append)
+    check_topic(OPTIONS, 2, 2, {"max.message.bytes": "1048588"}, 1_048_588, warned.append)
     assert not warned
-    check_topic(OPTIONS, 2, 2, {"max.message.bytes": "1000012"}, 5_000_000, warned.append)
+    check_topic(OPTIONS, 2, 2, {"max.message.bytes": "1048588"}, 5_000_000, warned.append)
     [text] = warned
     assert "'strandline configs alter --topic t --add max.message.bytes=5000000'" in text and "--resume" in text
     with pytest.raises(RestoreRefused, match="has 3 partitions, the archive 2"):

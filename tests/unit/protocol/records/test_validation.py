@@ -30,7 +30,7 @@ from strandline.protocol.records.rules import BatchRules
 from strandline.protocol.records.validation import MAX_AT_FAULT, MAX_BATCHES, ProducedBatch, validate_in_pieces
 
 NOW_MS = 1_700_000_000_000
-LIMIT_BYTES = 1_000_012
+LIMIT_BYTES = 1_048_588
 
 
 def varint(number: int) -> bytes:

@@ -50,7 +50,7 @@ def test_defaults_are_kafka_1_0s_but_for_those_that_were_decided_otherwise() -> 
     assert config.replica_lag_time_max_ms == 30_000
     assert config.zookeeper_session_timeout_ms == config.zookeeper_connection_timeout_ms == 18_000
     assert config.offsets_retention_minutes == 10_080
-    assert config.message_max_bytes == 1_000_012
+    assert config.message_max_bytes == 1_048_588
     assert (config.group_max_session_timeout_ms, config.log_retention_ms) == (300_000, 168 * 3_600_000)
     assert (config.num_partitions, config.default_replication_factor, config.min_insync_replicas) == (1, 3, 1)
     assert (config.num_network_threads, config.num_io_threads, config.queued_max_requests) == (3, 8, 500)

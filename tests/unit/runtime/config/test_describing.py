@@ -44,7 +44,7 @@ def test_all_places_are_named_and_the_first_one_counts() -> None:
         ("message.max.bytes", "2", 2),
         ("message.max.bytes", "3", 3),
         ("message.max.bytes", "4", 4),
-        ("message.max.bytes", "1000012", 5),
+        ("message.max.bytes", "1048588", 5),
     ]
     entry = topic_key(places_of_all, "max.message.bytes")
     assert (entry.value, entry.config_source) == ("2", ConfigSource.DYNAMIC_BROKER)
