@@ -1,13 +1,14 @@
-"""`strandline consume`: prints records of some partitions of one topic, from and up to given offsets, or those that a
-group gives it.
+"""`strandline consume`: prints records of topics, from and up to given offsets, or those that a group gives it.
 
 Rules: only committed records are seen (the brokers serve nothing else); the count on stderr comes whatever ends the
 command. A partition of which nothing can be read for a while is waited for, and stderr says why (`waits`). Records are
-read and printed in `consume_loop`.
+read and printed in `consume_loop`; where to begin is in `consume_start`, which topics in `consume_topics`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import re
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,17 +16,26 @@ import click
 
 from strandline.cli.consume_start import (
     RESET_SETTING,
-    chosen_partitions,
     known_partitions,
+    one_offset,
     reset_policy,
     start_reading,
     wanted_range,
 )
+from strandline.cli.consume_topics import (
+    LOOK_EVERY_S,
+    TopicsToRead,
+    compiled_pattern,
+    named_topics,
+    start_line,
+    subscription,
+)
 from strandline.cli.group_commits import GroupCommits, group_settings
 from strandline.cli.offset_range import NEW_ONLY, OffsetRange
-from strandline.cli.options import bootstrap_option, client_settings, output_option, settings_option, topic_option
+from strandline.cli.options import bootstrap_option, client_settings, common_settings, output_option, settings_option
 from strandline.cli.record_format import InvalidFormat, Writer, compile_format, console_format, json_format
 from strandline.cli.session import EXIT_INTERRUPTED, bootstrap_of, session_of
+from strandline.cli.text_options import ESCAPED, properties_of_console, property_option
 
 if TYPE_CHECKING:
     from strandline import Consumer
@@ -33,14 +43,44 @@ if TYPE_CHECKING:
 API_TIMEOUT_MS = 10_000
 """How long a person should wait for an answer, or for the reason why there is none."""
 
+PROPERTIES: dict[str, type] = {
+    "print.key": bool,
+    "print.value": bool,
+    "print.timestamp": bool,
+    "print.offset": bool,
+    "print.partition": bool,
+    "print.headers": bool,
+    "key.separator": bytes,
+    "line.separator": bytes,
+    "null.literal": bytes,
+}
 
-@click.command(
-    epilog="Examples: strandline consume -t greetings --from-beginning --print-key; "
-    "strandline consume -t greetings -o -10:end -f '%p@%o %k=%v\\n'; strandline consume -t greetings -o @-1h -e -J; "
-    "strandline consume -t greetings --group readers --from-beginning"
-)
+EPILOG = """
+\b
+Examples: strandline consume -t greetings --from-beginning --print-key
+  strandline consume -t greetings -o -10:end -f '%p@%o %k=%v\\n'
+  strandline consume -t greetings -o @-1h -e -J
+  strandline consume -t clicks -t orders --group readers --from-beginning
+  strandline consume -r 'clicks-.*' -o s@1700000000000 -o e@1700000060000
+
+\b
+Verbs of -f, which 'strandline produce -F' reads, too:
+  %v %s %k        value, key; %v{hex} %v{base64} %v{json}
+  %V %S %R  %K    length of the value (%R: four bytes), of the key; -1: null
+  %t %p %o %e     topic, partition, offset, leader epoch
+  %T %d           timestamp in ms; %d{strftime[%F %T]}: in UTC
+  %h  %H          headers as k=v,k=v; %h{%k=%v;}: each like that; %H: how many
+  %i              number of the record, from 1
+  %% \\n \\t \\r \\\\ \\0 \\xNN
+
+From memory of kcat: -Z shows NULL for null, -K shows the key in front, -u is not needed. Its -G is --group.
+"""
+
+
+@click.command(epilog=EPILOG)
 @bootstrap_option
-@topic_option("Topic to read.")
+@click.option("-t", "--topic", "topics", multiple=True, callback=named_topics, help="May be repeated, or be a,b,c.")
+@click.option("-r", "--include", "pattern", metavar="REGEX", callback=compiled_pattern, help="Topics with such names.")
 @click.option(
     "--from-beginning",
     is_flag=True,
@@ -49,17 +89,23 @@ API_TIMEOUT_MS = 10_000
 @click.option(
     "-o",
     "--offset",
-    "offset",
+    "offsets",
+    multiple=True,
     metavar="OFFSET",
-    help="start, end, 47, +10, -10 (before the end), ranges 47:90 and :end, times @-1h, @2024-02-14:1h, …",
+    help="start (beginning), end, 47, +10, -10 (before the end), ranges 47:90 and :end, times @-1h, @2024-02-14:1h, "
+    "s@ and e@ as in kcat, stored (what a group does).",
 )
 @click.option("-p", "--partition", "partitions", multiple=True, type=click.IntRange(min=0), help="May be repeated.")
-@click.option("--group", metavar="NAME", help="As a member of that group: where it stands; commits what was printed.")
+@click.option(
+    "-g", "--group", metavar="NAME", help="As a member of that group: where it stands; commits what was printed."
+)
 @click.option("--group-instance-id", metavar="ID", help="… a static member, which keeps its partitions for a while.")
-@click.option("-n", "--max-messages", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("-c", "-n", "--max-messages", type=click.IntRange(min=1), help="Stop after so many records.")
 @click.option("--timeout-ms", type=click.IntRange(min=1), help="Stop when none came for so long.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop at what is the end of the topic now.")
-@click.option("-f", "--format", "template", metavar="TEMPLATE", help=r"For example '%t %p %o %k=%v\n'.")
+@click.option(
+    "-f", "-F", "--format", "template", metavar="TEMPLATE", help=r"For example '%t %p %o %k=%v\n'; see below."
+)
 @click.option("-J", "as_json", is_flag=True, help="The same as --output json.")
 @output_option
 @click.option("--print-key", is_flag=True)
@@ -67,23 +113,38 @@ API_TIMEOUT_MS = 10_000
 @click.option("--print-partition", is_flag=True)
 @click.option("--print-timestamp", is_flag=True)
 @click.option("--print-headers", is_flag=True)
-@click.option("--key-separator", default="\t", help="Between the printed fields.  [default: tab]")
+@click.option(
+    "-K",
+    "--key-separator",
+    type=ESCAPED,
+    help=r"Between the printed fields; alone it asks for the key.  [default: \t]",
+)
+@click.option("-D", "--delimiter", type=ESCAPED, help=r"Behind each record.  [default: \n]")
+@click.option("--null", type=ESCAPED, help="How null is shown.  [default: null; with -f: nothing]")
+@click.option("-Z", "--show-null", is_flag=True, help="Short for --null NULL.")
+@click.option("-v", "--verbose", is_flag=True, help="Say on stderr which offsets are read.")
+@click.option("-q", "--quiet", is_flag=True, help="Without the count at the end.")
+@property_option(PROPERTIES)
 @settings_option
 @click.pass_context
 def consume(ctx: click.Context, /, **options: Any) -> None:
-    """Read records from a topic."""
+    """Read records from topics."""
     asked = Asked(**options)
     session = session_of(ctx)
-    if asked.group is not None and (asked.offset is not None or asked.partitions or asked.exit_at_end):
-        raise click.UsageError("a --group says itself what is read and from where: without -o, -p and -e", ctx)
+    check(asked)
+    offset = one_offset(asked.offsets, asked.group)
     settings = client_settings(asked.settings)
     policy = reset_policy(settings)
     wanted = NEW_ONLY
     if asked.group is None:
-        wanted = wanted_range(asked.offset, asked.from_beginning, asked.exit_at_end, session.now_ms(), policy)
+        wanted = wanted_range(offset, asked.from_beginning, asked.exit_at_end, session.now_ms(), policy)
     write = writer_of(asked)
     policy = "earliest" if asked.from_beginning else policy or "latest"
-    limits = {"default_api_timeout_ms": API_TIMEOUT_MS, RESET_SETTING: policy}
+    limits = {
+        "default_api_timeout_ms": API_TIMEOUT_MS,
+        "metadata_max_age_ms": LOOK_EVERY_S * 1000,
+        RESET_SETTING: policy,
+    }
     given = {**limits, **group_settings(asked.group, asked.group_instance_id), **settings}
     with session.consumer(bootstrap_of(session, asked.bootstrap), **given) as consumer:
         read(ctx, asked, consumer, write, wanted)
@@ -93,9 +154,10 @@ class Asked(NamedTuple):
     """The options of one command line."""
 
     bootstrap: str | None
-    topic: str
+    topics: tuple[str, ...]
+    pattern: re.Pattern[str] | None
     from_beginning: bool
-    offset: str | None
+    offsets: tuple[str, ...]
     partitions: tuple[int, ...]
     group: str | None
     group_instance_id: str | None
@@ -110,30 +172,73 @@ class Asked(NamedTuple):
     print_partition: bool
     print_timestamp: bool
     print_headers: bool
-    key_separator: str
+    key_separator: bytes | None
+    delimiter: bytes | None
+    null: bytes | None
+    show_null: bool
+    verbose: bool
+    quiet: bool
+    properties: tuple[str, ...]
     settings: tuple[str, ...]
+
+
+def check(asked: Asked) -> None:
+    """UsageError for options that contradict each other."""
+    if bool(asked.topics) == (asked.pattern is not None):
+        raise click.UsageError("say what is read: --topic (it may be repeated), or --include with a pattern")
+    if asked.partitions and (asked.pattern is not None or len(asked.topics) > 1):
+        raise click.UsageError("--partition goes with one topic")
+    offsets = [text for text in asked.offsets if text != "stored"]
+    if asked.group is not None and (offsets or asked.partitions or asked.exit_at_end):
+        raise click.UsageError("a --group says itself what is read and from where: without -o, -p and -e")
 
 
 def writer_of(asked: Asked) -> Writer:
     """How records are printed. UsageError."""
+    given = properties_of_console(asked.properties, PROPERTIES)
+    nulls = [
+        text
+        for text in (asked.null, b"NULL" if asked.show_null else None, given.get("null.literal"))
+        if text is not None
+    ]
+    if len(nulls) > 1:
+        raise click.UsageError("--null, -Z and --property null.literal exclude each other")
     as_json = asked.as_json or asked.output == "json"
     if as_json and asked.template is not None:
         raise click.UsageError("--format and --output json exclude each other")
+    prints = {name: getattr(asked, f"print_{name}") for name in ("key", "offset", "partition", "timestamp", "headers")}
+    if (as_json or asked.template is not None) and (
+        any(prints.values())
+        or asked.key_separator is not None
+        or asked.delimiter is not None
+        or set(given) - {"null.literal"}
+    ):
+        raise click.UsageError(
+            "--format and JSON say themselves what is printed: without --print-…, -K, -D, --property"
+        )
     if as_json:
+        if nulls:
+            raise click.UsageError("JSON has a null of its own: without --null and -Z")
         return json_format()
     if asked.template is not None:
         try:
-            return compile_format(asked.template)
+            return compile_format(asked.template, *nulls)
         except InvalidFormat as error:
             raise click.UsageError(str(error)) from None
+    if asked.key_separator is not None and not any(prints.values()):
+        prints["key"] = True
+    prints |= {name.removeprefix("print."): is_on for name, is_on in given.items() if name.startswith("print.")}
     return console_format(
-        timestamp=asked.print_timestamp,
-        partition=asked.print_partition,
-        offset=asked.print_offset,
-        headers=asked.print_headers,
-        key=asked.print_key,
-        separator=asked.key_separator.encode("utf-8", "surrogateescape"),
+        **prints,
+        separator=first_of(asked.key_separator, given.get("key.separator"), b"\t"),
+        ending=first_of(asked.delimiter, given.get("line.separator"), b"\n"),
+        null=first_of(*nulls, b"null"),
     )
+
+
+def first_of(*texts: bytes | None) -> bytes:
+    """The first that is given."""
+    return next(text for text in texts if text is not None)
 
 
 def read(ctx: click.Context, asked: Asked, consumer: Consumer, write: Writer, wanted: OffsetRange) -> None:
@@ -145,18 +250,40 @@ def read(ctx: click.Context, asked: Asked, consumer: Consumer, write: Writer, wa
         write, sys.stdout.buffer, max_messages=asked.max_messages, timeout_ms=asked.timeout_ms, session=session
     )
     commits = stops = None
-    if asked.group is not None:
-        known_partitions(consumer, asked.topic)
-        commits = GroupCommits(consumer, loop.printed, session.monotonic)
-        commits.subscribe(asked.topic)
-    else:
-        parts = start_reading(consumer, chosen_partitions(consumer, asked.topic, asked.partitions), wanted)
-        stops = {each: stop for each, (_, stop) in parts.items()}
-    try:
-        loop.run(consumer, stops, commits)
-    except KeyboardInterrupt:
-        ctx.exit(EXIT_INTERRUPTED)  # how an endless read is ended: the count is all there is to say
-    finally:
-        if commits is not None:
-            commits.commit()
-        click.echo(f"Processed a total of {loop.count} messages", err=True)
+    with contextlib.ExitStack() as stack:
+        if asked.group is not None:
+            for topic in asked.topics:
+                known_partitions(consumer, topic)
+            commits = GroupCommits(consumer, loop.printed, session.monotonic)
+            commits.subscribe(**subscription(asked.topics, asked.pattern))
+        else:
+            admin = None
+            if asked.pattern is not None:
+                limits = {"default_api_timeout_ms": API_TIMEOUT_MS, **common_settings(asked.settings)}
+                admin = stack.enter_context(session.admin(bootstrap_of(session, asked.bootstrap), **limits))
+            topics = TopicsToRead(consumer, asked.topics, asked.partitions, asked.pattern, admin, session.monotonic)
+            parts = start_reading(consumer, topics.partitions(), wanted)
+            for each, (start, stop) in parts.items() if asked.verbose else ():
+                click.echo(f"strandline: {start_line(each, start, stop)}", err=True)
+            if wanted.stop is not None:
+                stops = {each: stop for each, (_, stop) in parts.items()}
+            else:
+                loop.look = topics.look
+            if not parts and asked.pattern is not None:
+                tell_no_topic(asked.pattern, is_awaited=stops is None)
+        try:
+            loop.run(consumer, stops, commits)
+        except KeyboardInterrupt:
+            ctx.exit(EXIT_INTERRUPTED)  # how an endless read is ended: the count is all there is to say
+        finally:
+            if commits is not None:
+                commits.commit()
+            if not asked.quiet:
+                click.echo(f"Processed a total of {loop.count} messages", err=True)
+
+
+def tell_no_topic(pattern: re.Pattern[str], *, is_awaited: bool) -> None:
+    """ClickException where nothing is left to do then."""
+    if not is_awaited:
+        raise click.ClickException(f"no topic matches '{pattern.pattern}'; 'strandline topics --list' shows all")
+    click.echo(f"strandline: no topic matches '{pattern.pattern}' yet; those that appear are read", err=True)

@@ -30,7 +30,7 @@ Stops = Mapping[TopicPartition, int | None]
 
 
 class ConsumeLoop:
-    """Of one command. look: called whenever a poll has come back, for who has to do something now and then."""
+    """Of one command."""
 
     def __init__(
         self,
@@ -40,18 +40,18 @@ class ConsumeLoop:
         max_messages: int | None,
         timeout_ms: int | None,
         session: Session,
-        look: Callable[[], None] = lambda: None,
     ) -> None:
         self.count = 0
         self.bytes_out = 0
         self.printed: dict[TopicPartition, int] = {}
         """Partition → the offset behind the last record that was printed."""
+        self.look: Callable[[], None] = lambda: None
+        """Called whenever a poll has come back, for who has to do something now and then."""
         self._write = write
         self._out = out
         self._max_messages = max_messages
         self._timeout_ms = timeout_ms
         self._session = session
-        self._look = look
 
     def run(self, consumer: Consumer, stops: Stops | None, commits: GroupCommits | None = None) -> None:
         """Print records as they come. stops: None for whatever comes, without an end. Raises OSError when the output is
@@ -73,7 +73,7 @@ class ConsumeLoop:
             if commits is not None:
                 commits.commit_now_and_then()
             waits.look()
-            self._look()
+            self.look()
             now = self._session.monotonic()
             if printed:
                 quiet_since = now

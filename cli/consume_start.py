@@ -47,6 +47,22 @@ def reset_policy(settings: dict[str, object]) -> str | None:
     return None
 
 
+def one_offset(given: Sequence[str], group: str | None) -> str | None:
+    """What all -o say together, kcat's words among them: `stored` is what a group does by itself; `s@TIME` and `e@TIME`
+    are two ends of one range. UsageError."""
+    times = {text[0]: text[2:] for text in given if text[:2] in ("s@", "e@")}
+    others = [text for text in given if text[:2] not in ("s@", "e@")]
+    if others == ["stored"] and not times:
+        if group is None:
+            raise click.UsageError("-o stored is where a group stands; say which with --group")
+        return None
+    if len(others) > 1 or (others and times) or len(times) + len(others) < len(given):
+        raise click.UsageError("--offset is given twice; only s@TIME and e@TIME go together")
+    if others:
+        return others[0]
+    return f"@{times.get('s', 'start')}{':' + times['e'] if 'e' in times else ''}" if times else None
+
+
 def wanted_range(
     offset: str | None, from_beginning: bool, exit_at_end: bool, now_ms: int, policy: str | None = None
 ) -> OffsetRange:

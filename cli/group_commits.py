@@ -45,8 +45,9 @@ class GroupCommits:
         self._underway: dict[TopicPartition, int] = {}
         """Being committed without waiting; the outcome is not known yet."""
 
-    def subscribe(self, topic: str) -> None:
-        self._consumer.subscribe([topic], on_revoked=lambda _: self.commit(), on_lost=lambda _: self._take())
+    def subscribe(self, **what: Any) -> None:
+        """what: `topics` or `pattern`."""
+        self._consumer.subscribe(**what, on_revoked=lambda _: self.commit(), on_lost=lambda _: self._take())
 
     def commit_now_and_then(self) -> None:
         """Without waiting; what fails is told and committed again later."""

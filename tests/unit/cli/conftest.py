@@ -100,6 +100,7 @@ class FakeCluster:
     when_settled: Callable[[], None] = lambda: None
     when_all_waited: Callable[[], None] = lambda: None
     polls: int = 0
+    before_poll: Callable[[], None] = lambda: None
     recovered: dict[TopicPartition, RecoveredPartition | Exception] = field(default_factory=dict)
     interrupt_at_poll: int | None = None
     groups: dict[str, GroupView] = field(default_factory=dict)
@@ -315,7 +316,10 @@ class FakeConsumer(FakeClient):
         return found
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        self.positions = dict.fromkeys(partitions, 0)
+        self.positions = {each: self.positions.get(each, 0) for each in partitions}
+
+    def seek_to_beginning(self, partition: TopicPartition) -> None:
+        self.positions[partition] = 0
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         self.positions[partition] = offset
@@ -323,9 +327,10 @@ class FakeConsumer(FakeClient):
     def position(self, partition: TopicPartition) -> int:
         return self.positions[partition]
 
-    def subscribe(self, topics: list[str], on_revoked: Any, on_lost: Any) -> None:
-        self.cluster.settings["subscribed"] = topics
-        self.assign([each for each in self.cluster.records if each.topic in topics])
+    def subscribe(self, topics: Sequence[str] = (), *, pattern: Any = None, on_revoked: Any, on_lost: Any) -> None:
+        self.cluster.settings["subscribed"] = pattern or topics
+        is_meant = pattern.fullmatch if pattern else topics.__contains__
+        self.assign([each for each in self.cluster.records if is_meant(each.topic)])
 
     def commit(self, offsets: dict[TopicPartition, int], timeout_ms: float) -> None:
         self.cluster.committed.setdefault(self.cluster.settings["group_id"], {}).update(
@@ -347,6 +352,7 @@ class FakeConsumer(FakeClient):
         self.cluster.polls += 1
         if self.cluster.polls == self.cluster.interrupt_at_poll:
             raise KeyboardInterrupt
+        self.cluster.before_poll()
         taken = {}
         for partition, position in self.positions.items():
             taken[partition] = position, [each for each in self.cluster.records[partition] if each.offset >= position]

@@ -61,7 +61,7 @@ class Site:
         self.now = 0.0
         self.printed: dict[TopicPartition, int] = {}
         self.commits = GroupCommits(self.member, self.printed, lambda: self.now)
-        self.commits.subscribe("t")
+        self.commits.subscribe(topics=["t"])
 
     def prints(self, offsets: dict[TopicPartition, int]) -> None:
         """… and enough time goes by for the next commit."""

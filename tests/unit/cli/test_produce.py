@@ -14,7 +14,7 @@ import pytest
 
 from strandline.cli import main as cli_main
 from strandline.client.metadata import PartitionView
-from unit.cli.test_commands import GOES_ON, TOLD, WAITED
+from unit.cli.test_consume import GOES_ON, TOLD, WAITED
 
 
 @pytest.fixture(autouse=True)

@@ -279,7 +279,7 @@ def test_a_deserializer_that_fails_in_a_thread_keeps_the_records_before_it(clust
 
 def test_a_deserializer_is_a_function() -> None:
     wrong: Any = "json"
-    with pytest.raises(InvalidClientConfig, match="value_deserializer='json' is not a function of bytes"):
+    with pytest.raises(InvalidClientConfig, match="value_deserializer='json' is not a function"):
         Consumer("127.0.0.1:1", value_deserializer=wrong)
 
 
