@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -33,9 +34,11 @@ from strandline.cli.consume_topics import (
 from strandline.cli.group_commits import GroupCommits, group_settings
 from strandline.cli.offset_range import NEW_ONLY, OffsetRange
 from strandline.cli.options import bootstrap_option, client_settings, common_settings, output_option, settings_option
+from strandline.cli.progress import Done, ProgressLine, is_terminal_for_progress
 from strandline.cli.record_format import InvalidFormat, Writer, compile_format, console_format, json_format
 from strandline.cli.session import EXIT_INTERRUPTED, bootstrap_of, session_of
 from strandline.cli.text_options import ESCAPED, properties_of_console, property_option
+from strandline.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
     from strandline import Consumer
@@ -249,7 +252,8 @@ def read(ctx: click.Context, asked: Asked, consumer: Consumer, write: Writer, wa
     loop = ConsumeLoop(
         write, sys.stdout.buffer, max_messages=asked.max_messages, timeout_ms=asked.timeout_ms, session=session
     )
-    commits = stops = None
+    commits = stops = topics = None
+    ranges: Ranges = {}
     with contextlib.ExitStack() as stack:
         if asked.group is not None:
             for topic in asked.topics:
@@ -257,29 +261,62 @@ def read(ctx: click.Context, asked: Asked, consumer: Consumer, write: Writer, wa
             commits = GroupCommits(consumer, loop.printed, session.monotonic)
             commits.subscribe(**subscription(asked.topics, asked.pattern))
         else:
-            admin = None
-            if asked.pattern is not None:
-                limits = {"default_api_timeout_ms": API_TIMEOUT_MS, **common_settings(asked.settings)}
-                admin = stack.enter_context(session.admin(bootstrap_of(session, asked.bootstrap), **limits))
-            topics = TopicsToRead(consumer, asked.topics, asked.partitions, asked.pattern, admin, session.monotonic)
-            parts = start_reading(consumer, topics.partitions(), wanted)
-            for each, (start, stop) in parts.items() if asked.verbose else ():
-                click.echo(f"strandline: {start_line(each, start, stop)}", err=True)
+            topics = stack.enter_context(topics_to_read(ctx, asked, consumer))
+            ranges = begin(asked, consumer, topics, wanted)
             if wanted.stop is not None:
-                stops = {each: stop for each, (_, stop) in parts.items()}
-            else:
-                loop.look = topics.look
-            if not parts and asked.pattern is not None:
-                tell_no_topic(asked.pattern, is_awaited=stops is None)
+                stops = {each: stop for each, (_, stop) in ranges.items()}
+        progress = ProgressLine(lambda: Done(loop.count, loop.bytes_out, loop.fraction(ranges)), session.monotonic)
+        is_shown = is_terminal_for_progress(is_output_shown=True)
+        loop.look = looks(topics if stops is None else None, progress if is_shown else None)
         try:
             loop.run(consumer, stops, commits)
         except KeyboardInterrupt:
             ctx.exit(EXIT_INTERRUPTED)  # how an endless read is ended: the count is all there is to say
         finally:
+            progress.stop()
             if commits is not None:
                 commits.commit()
             if not asked.quiet:
                 click.echo(f"Processed a total of {loop.count} messages", err=True)
+
+
+Ranges = dict[TopicPartition, tuple[int, int | None]]
+"""Partition → where it begins and where to stop."""
+
+
+@contextlib.contextmanager
+def topics_to_read(ctx: click.Context, asked: Asked, consumer: Consumer) -> Iterator[TopicsToRead]:
+    """With somebody to ask for all topics, where that is needed."""
+    session = session_of(ctx)
+    numbers, pattern = asked.partitions, asked.pattern
+    if pattern is None:
+        yield TopicsToRead(consumer, asked.topics, numbers, None, None, session.monotonic)
+        return
+    limits = {"default_api_timeout_ms": API_TIMEOUT_MS, **common_settings(asked.settings)}
+    with session.admin(bootstrap_of(session, asked.bootstrap), **limits) as admin:
+        yield TopicsToRead(consumer, (), numbers, pattern, admin, session.monotonic)
+
+
+def begin(asked: Asked, consumer: Consumer, topics: TopicsToRead, wanted: OffsetRange) -> Ranges:
+    """Go to where to read, and tell what a person should know."""
+    ranges = start_reading(consumer, topics.partitions(), wanted)
+    for each, (start, stop) in ranges.items() if asked.verbose else ():
+        click.echo(f"strandline: {start_line(each, start, stop)}", err=True)
+    if not ranges and asked.pattern is not None:
+        tell_no_topic(asked.pattern, is_awaited=wanted.stop is None)
+    return ranges
+
+
+def looks(topics: TopicsToRead | None, progress: ProgressLine | None) -> Callable[[], None]:
+    """What is done now and then while it is read."""
+    wanted = [topics.look] if topics is not None else []
+    wanted += [progress.show] if progress is not None else []
+
+    def look() -> None:
+        for each in wanted:
+            each()
+
+    return look
 
 
 def tell_no_topic(pattern: re.Pattern[str], *, is_awaited: bool) -> None:

@@ -43,6 +43,8 @@ class ConsumeLoop:
     ) -> None:
         self.count = 0
         self.bytes_out = 0
+        self.reached: dict[TopicPartition, int] = {}
+        """Partition → the offset behind all that has come of it."""
         self.printed: dict[TopicPartition, int] = {}
         """Partition → the offset behind the last record that was printed."""
         self.look: Callable[[], None] = lambda: None
@@ -61,11 +63,13 @@ class ConsumeLoop:
         self._finish_by_position(consumer, remaining)
         quiet_since = self._session.monotonic()
         waits = Waits(consumer, self._session.monotonic)
+        waits.also = self.look
         while (is_endless or remaining) and not self._enough():
             fetched = consumer.fetch_batches(timeout_ms=min(POLL_MS, self._timeout_ms or POLL_MS))
             printed = self._print(fetched, stops or {})
             for each in fetched:
                 partition = TopicPartition(each.topic, each.partition)
+                self.reached[partition] = each.next_offset
                 if each.next_offset >= remaining.get(partition, each.next_offset + 1):
                     del remaining[partition]
             if not fetched:
@@ -73,12 +77,23 @@ class ConsumeLoop:
             if commits is not None:
                 commits.commit_now_and_then()
             waits.look()
-            self.look()
             now = self._session.monotonic()
             if printed:
                 quiet_since = now
             elif self._timeout_ms is not None and (now - quiet_since) * 1000 >= self._timeout_ms:
                 return
+
+    def fraction(self, ranges: Mapping[TopicPartition, tuple[int, int | None]]) -> float | None:
+        """How much of these ranges has come, or of the records that are wanted; None where there is no end."""
+        if self._max_messages is not None:
+            return min(1.0, self.count / self._max_messages)
+        total = come = 0
+        for partition, (start, stop) in ranges.items():
+            if stop is None:
+                return None
+            total += stop - start
+            come += min(self.reached.get(partition, start), stop) - start
+        return come / total if total else None
 
     def _finish_by_position(self, consumer: Consumer, remaining: dict[TopicPartition, int]) -> None:
         """It moves without records, too."""

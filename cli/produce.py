@@ -25,6 +25,7 @@ from strandline.cli.options import (
     settings_option,
     topic_option,
 )
+from strandline.cli.progress import Done, ProgressLine, fraction_read, is_terminal_for_progress
 from strandline.cli.record_format import Header, InvalidFormat
 from strandline.cli.record_input import InputReader, JsonReader, LineReader, LineRules, Records
 from strandline.cli.sending import Tally, summary
@@ -145,6 +146,18 @@ def produce(ctx: click.Context, /, **options: Any) -> None:
         session, servers, asked.settings, asked.topic, may_create=not asked.no_create, timeout_ms=MAX_BLOCK_MS
     )
     interactive = asked.source.isatty() and sys.stdout.isatty()
+    progress = ProgressLine(
+        lambda: Done(
+            tally.sent_records,
+            tally.sent_bytes,
+            fraction_read(asked.source) if asked.rate is None else None,  # what is read waits for its turn then
+            tally.acked,
+            max(tally.lost, producer.failed_records),
+        ),
+        session.monotonic,
+    )
+    if is_terminal_for_progress(is_output_shown=tally.is_each_shown) and not asked.source.isatty():
+        waits.also = progress.show
     records = limited(records_of(asked.source, reader, tally.reap, prompt=interactive), asked.max_messages)
     if asked.rate is not None:
         records = paced(records, asked.rate, session, tally.reap)
@@ -165,6 +178,8 @@ def produce(ctx: click.Context, /, **options: Any) -> None:
     except KeyboardInterrupt:
         interrupted = True
     finally:
+        progress.stop()
+        waits.also = progress.stop  # it stays away
         try:
             close(producer, wait=finished)
             tally.reap_rest()

@@ -48,6 +48,8 @@ class Tally:
         """The bytes are: where some records of one outcome failed, theirs are an estimate."""
         self.lost = 0
         """Of an end before its time: not acknowledged, as far as anybody knows."""
+        self.sent_records = 0
+        self.sent_bytes = 0
         self.partitions: set[int] = set()
         self._pending: collections.deque[Sent] = collections.deque()
         self._pending_records = 0
@@ -86,6 +88,8 @@ class Tally:
 
     def _sent(self, sent: Sent) -> None:
         self._pending.append(sent)
+        self.sent_records += len(sent.records)
+        self.sent_bytes += sent.size_bytes
         self._pending_records += len(sent.records)
         self._pending_bytes += sent.size_bytes
 

@@ -89,9 +89,12 @@ class Waits:
         self._monotonic = monotonic
         self._lines = WaitLines()
         self._next_look = 0.0
+        self.also: Callable[[], None] = lambda: None
+        """Called with each look: for what else is to be seen while time passes."""
 
     def look(self) -> None:
         """Cheap, unless it is time."""
+        self.also()
         now = self._monotonic()
         if now >= self._next_look:
             self._next_look = now + LOOK_EVERY_S

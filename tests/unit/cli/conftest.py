@@ -197,6 +197,7 @@ class FakeMany(Future[list[DeliveredBatch]]):
 
 class FakeProducer(FakeClient):
     settings = ProducerSettings(bootstrap_servers="", max_request_size=100)
+    failed_records = 0
 
     def send(
         self,
