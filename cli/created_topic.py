@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from strandline.cli.options import common_settings
+from strandline.cli.options import LOOK_TIMEOUT_MS, common_settings
 from strandline.cli.session import Session
 from strandline.cli.wording import counted
 
@@ -22,7 +22,7 @@ NEAR_NAMES = 3
 
 
 class TopicCheck:
-    """Of one command line. timeout_ms: how long the cluster may take to answer."""
+    """Of one command line."""
 
     def __init__(
         self,
@@ -32,11 +32,10 @@ class TopicCheck:
         topic: str,
         *,
         may_create: bool,
-        timeout_ms: float,
     ) -> None:
         self._session = session
         self._servers = servers
-        self._settings = {"default_api_timeout_ms": timeout_ms, **common_settings(settings)}
+        self._settings = {"default_api_timeout_ms": LOOK_TIMEOUT_MS, **common_settings(settings)}
         self._topic = topic
         self._may_create = may_create
         self._is_done = False

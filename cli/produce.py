@@ -142,9 +142,7 @@ def produce(ctx: click.Context, /, **options: Any) -> None:
     producer = session.producer(servers, **settings)
     waits = Waits(producer, session.monotonic)
     tally = Tally(producer, asked.topic, waits, verbose=asked.verbose, as_json=asked.output == "json")
-    check = TopicCheck(
-        session, servers, asked.settings, asked.topic, may_create=not asked.no_create, timeout_ms=MAX_BLOCK_MS
-    )
+    check = TopicCheck(session, servers, asked.settings, asked.topic, may_create=not asked.no_create)
     interactive = asked.source.isatty() and sys.stdout.isatty()
     progress = ProgressLine(
         lambda: Done(

@@ -210,11 +210,11 @@ def of_line(error: Exception, sent: Sent, producer: Producer) -> Exception:
 
 
 def is_too_large(record: InputRecord, producer: Producer) -> bool:
-    from strandline.client.accumulator import record_bytes
+    from strandline.client.record_sizes import batch_bytes
 
     key, value = record[:2]
     headers = record[2] if len(record) == 4 else ()
-    return bool(record_bytes((key, value), headers) > producer.settings.max_request_size)
+    return bool(batch_bytes((key, value), headers) > producer.settings.max_request_size)
 
 
 def summary(tally: Tally, topic: str) -> str:

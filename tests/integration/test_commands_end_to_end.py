@@ -222,6 +222,75 @@ def feed(pipe: IO[bytes]) -> None:
             pipe.write(b"line\n" * 1000)
 
 
+def test_ctrl_c_on_produce_counts_lines_that_went_out_together(shell: Shell) -> None:
+    topic = created(shell, "together")
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with shell.start("produce", "-t", topic, **pipes) as writer:
+        assert writer.stdin is not None and writer.stderr is not None
+        writer.stdin.write(b"line\n" * 3000)
+        writer.stdin.flush()
+        until(lambda: shell("consume", "-t", topic, "-o", ":end").stdout.count(b"\n") == 3000)
+        writer.send_signal(signal.SIGINT)
+        assert writer.wait(TIMEOUT_S) == 130
+        assert writer.stderr.read() == b"3000 records produced to together in 1 partition (12000 bytes)\n"
+
+
+def test_a_pipe_from_consume_to_produce_keeps_every_record(shell: Shell) -> None:
+    fields = ("%T", "%K %k", "%V %v", "%H %h{%K %k%V %v}", r"\n")
+    template = " ".join(fields)
+    topic = created(shell, "origin", partitions=2)
+    assert (
+        shell("produce", "-t", topic, "-K", ":", "-Z", "-H", "h=\u00e9", stdin=b"k:v\nk:\n:\xff\xfe\n").returncode == 0
+    )
+    assert (
+        shell(
+            "produce", "-t", topic, "-J", stdin=b'{"value":"old","ts":1600000000000,"headers":{"a":null}}\n'
+        ).returncode
+        == 0
+    )
+    shown = shell("consume", "-t", topic, "-o", ":end", "-J").stdout
+    assert shown.count(b"\n") == 4
+    for name, args in (("by-format", ("-F", template)), ("by-json", ("-J",))):
+        created(shell, name)
+        out = shell("consume", "-t", topic, "-o", ":end", *args).stdout
+        assert shell("produce", "-t", name, *args, stdin=out).returncode == 0
+        copied = shell("consume", "-t", name, "-o", ":end", "-J").stdout
+        assert sorted(map(what_is_kept, copied.splitlines())) == sorted(map(what_is_kept, shown.splitlines()))
+
+
+def what_is_kept(line: bytes) -> str:
+    return json.dumps({name: value for name, value in json.loads(line).items() if name not in WHERE}, sort_keys=True)
+
+
+WHERE = ("topic", "partition", "offset")
+
+
+def test_topics_that_match_are_read_and_those_that_come_later_too(shell: Shell) -> None:
+    created(shell, "match-a", lines=b"a\n")
+    process = shell.start(
+        "consume", "-r", "match-.*", "--from-beginning", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"a\n"
+    created(shell, "match-b", partitions=2, lines=b"b\n")
+    assert process.stdout.readline() == b"b\n"
+    assert shell("topics", "--alter", "--topic", "match-a", "--partitions", "2").returncode == 0
+    assert shell("produce", "-t", "match-a", "-p", "1", stdin=b"c\n").returncode == 0
+    assert process.stdout.readline() == b"c\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=TIMEOUT_S)[1] == b"Processed a total of 3 messages\n"
+
+
+def test_a_topic_that_produce_creates_is_told_and_no_create_refuses(shell: Shell) -> None:
+    created(shell, "meant")
+    ran = shell("produce", "-t", "maent", "--no-create", stdin=b"a\n")
+    assert (ran.returncode, "(did you mean meant?)" in one_line(ran)) == (1, True)
+    assert b"maent" not in shell("topics", "--list").stdout.splitlines()
+    ran = shell("produce", "-t", "maent", stdin=b"a\n")
+    told = "strandline: created topic maent with 1 partition of 3 replicas (did you mean meant?)"
+    assert (ran.returncode, ran.stderr.decode().splitlines()[0]) == (0, told)
+
+
 def test_a_reader_that_leaves_ends_the_command_quietly(shell: Shell) -> None:
     topic = created(shell, "piped", lines=b"line\n" * 50_000)
     process = shell.start("consume", "-t", topic, "--from-beginning", stdout=subprocess.PIPE, stderr=subprocess.PIPE)

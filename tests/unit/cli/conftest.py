@@ -12,7 +12,6 @@ import pytest
 
 from strandline.cli.main import run
 from strandline.cli.session import Session
-from strandline.client.accumulator import record_bytes
 from strandline.client.admin import RecoveredPartition
 from strandline.client.assignment import FetchedBatches
 from strandline.client.delivery import DeliveredBatch
@@ -28,6 +27,7 @@ from strandline.client.errors import (
 )
 from strandline.client.groups.administration import GroupListing, GroupOffset, GroupSummary, GroupView
 from strandline.client.metadata import ClusterView, PartitionView, TopicView
+from strandline.client.record_sizes import batch_bytes
 from strandline.client.settings import ProducerSettings
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult, DescribeConfigsSynonym
@@ -214,7 +214,7 @@ class FakeProducer(FakeClient):
         count = len(self.cluster.produced)
         if self.cluster.fail_after is not None and count >= self.cluster.fail_after:
             future.set_exception(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        elif record_bytes((key, value), headers) > self.settings.max_request_size:
+        elif batch_bytes((key, value), headers) > self.settings.max_request_size:
             future.set_exception(RecordTooLarge("too large"))
         else:
             self.cluster.produced.append((topic, key, value, partition, tuple(headers)))
