@@ -78,7 +78,8 @@ class TopicsToRead:
                 for name in self._names()
                 for number in self._consumer.partitions_for_topic(name, timeout_ms=1_000)
             ]
-            new = [each for each in found if each not in self._assigned]
+            known = set(self._assigned)
+            new = [each for each in found if each not in known]
             if new or (self._pattern is not None and len(found) < len(self._assigned)):
                 self._consumer.assign(found)
                 self._assigned = found
