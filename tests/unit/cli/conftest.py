@@ -86,6 +86,7 @@ class FakeCluster:
     partitions_count: int = 3
     """What a producer is told of every topic."""
     fail_after: int | None = None
+    failure: Exception = field(default_factory=lambda: BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     settings: dict[str, Any] = field(default_factory=dict)
     bootstrap: str = ""
     folders: dict[str, str | None] = field(default_factory=lambda: {"strandline-data": "127.0.0.1:19092"})
@@ -213,7 +214,7 @@ class FakeProducer(FakeClient):
         future: Future[Acked] = Future()
         count = len(self.cluster.produced)
         if self.cluster.fail_after is not None and count >= self.cluster.fail_after:
-            future.set_exception(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            future.set_exception(self.cluster.failure)
         elif batch_bytes((key, value), headers) > self.settings.max_request_size:
             future.set_exception(RecordTooLarge("too large"))
         else:
@@ -317,7 +318,7 @@ class FakeConsumer(FakeClient):
         return found
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        self.positions = {each: self.positions.get(each, 0) for each in partitions}
+        self.positions = {each: self.positions.get(each, self.cluster.end(each)) for each in partitions}
 
     def seek_to_beginning(self, partition: TopicPartition) -> None:
         self.positions[partition] = 0
@@ -331,7 +332,7 @@ class FakeConsumer(FakeClient):
     def subscribe(self, topics: Sequence[str] = (), *, pattern: Any = None, on_revoked: Any, on_lost: Any) -> None:
         self.cluster.settings["subscribed"] = pattern or topics
         is_meant = pattern.fullmatch if pattern else topics.__contains__
-        self.assign([each for each in self.cluster.records if is_meant(each.topic)])
+        self.positions = {each: 0 for each in self.cluster.records if is_meant(each.topic)}
 
     def commit(self, offsets: dict[TopicPartition, int], timeout_ms: float) -> None:
         self.cluster.committed.setdefault(self.cluster.settings["group_id"], {}).update(
@@ -489,6 +490,8 @@ class FakeSession(Session):
         self.cluster = cluster
         self.clock = 0.0
         self.step_s = 0.1
+        self.admins = 0
+        """How many were made."""
 
     def _made(self, kind: type[FakeClient], bootstrap_servers: str, settings: dict[str, Any]) -> Any:
         self.cluster.bootstrap = bootstrap_servers
@@ -502,6 +505,7 @@ class FakeSession(Session):
         return self._made(FakeConsumer, bootstrap_servers, settings)
 
     def admin(self, bootstrap_servers: str, **settings: Any) -> Any:
+        self.admins += 1
         return self._made(FakeAdmin, bootstrap_servers, settings)
 
     def running_bootstrap(self, data_dir: Path) -> str | None:

@@ -99,6 +99,7 @@ def test_lines_that_are_out_are_printed_though_an_interrupt_follows_at_once(shel
     loop = ConsumeLoop(compile_format("line"), out := ReadAtOnce(), max_messages=9, timeout_ms=1, session=shell.session)
     with pytest.raises(KeyboardInterrupt), shell.session.consumer("") as consumer:
         consumer.assign([T0])
+        consumer.seek(T0, 0)
         loop.run(consumer, None)
     assert (loop.printed, out.getvalue()) == ({T0: 3}, b"line" * 3)
 
@@ -120,6 +121,7 @@ def test_an_interrupt_between_two_pieces_leaves_the_first_one_printed(
     loop = ConsumeLoop(compile_format("line"), Interrupted(), max_messages=9, timeout_ms=1, session=shell.session)
     with pytest.raises(KeyboardInterrupt), shell.session.consumer("") as consumer:
         consumer.assign([T0])
+        consumer.seek(T0, 0)
         loop.run(consumer, None)
     assert loop.printed == {T0: 1}
 

@@ -13,6 +13,7 @@ import click
 import pytest
 
 from strandline.cli import main as cli_main
+from strandline.client.errors import DeliveryFailed
 from strandline.client.metadata import PartitionView
 from unit.cli.test_consume import GOES_ON, TOLD, WAITED
 
@@ -205,6 +206,18 @@ def test_the_first_line_that_cannot_be_sent_is_named_among_many(shell: Any, tmp_
         assert ("about" in ran.err) is not bool(args)
 
 
+def test_of_many_that_were_refused_together_the_lines_are_told_and_the_others_count(shell: Any, tmp_path: Path) -> None:
+    shell.cluster.fail_after, shell.cluster.failure = 2, DeliveryFailed("no replica takes it", outcome_unknown=False)
+    source = write_lines(tmp_path / "in", b"line\n" * 5)
+    ran = shell("produce", "-t", "t", "-l", source)
+    counted, told = ran.err.splitlines()
+    assert counted == "2 records produced to t in 1 partition (about 8 bytes); 3 more not acknowledged"
+    assert told == "strandline: one of lines 1 to 5: no replica takes it"
+    shell.cluster.fail_after += 2
+    ran = shell("produce", "-t", "t", "-l", source, "-v")
+    assert ran.err.splitlines()[-1] == "strandline: line 3: no replica takes it: 'line'"
+
+
 def test_so_many_lines_and_no_more(shell: Any, tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in", b"a\nb\nc\n")
     for count, sent in ((2, [b"a", b"b"]), (3, [b"a", b"b", b"c"]), (9, [b"a", b"b", b"c"])):
@@ -307,3 +320,4 @@ def test_options_that_contradict_each_other_are_refused(shell: Any, args: tuple[
 def test_rate_spreads_the_records_over_time(shell: Any, tmp_path: Path) -> None:
     shell("produce", "-t", "t", "-l", write_lines(tmp_path / "in", b"a\n" * 11), "--rate", "2")
     assert 5.0 <= shell.session.clock < 6.0
+    assert shell.session.admins == 1, "whether the topic is there is asked before the first record alone"
