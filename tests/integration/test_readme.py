@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.readme import block, run, shell
+from support.readme import block, rows, run, shell
 
 COMMANDS = [line.partition("  #")[0].strip() for line in block("A cluster of one's own", "").splitlines()]
 COMMANDS = [line for line in COMMANDS if line.startswith(("strandline ", "printf "))]
@@ -54,3 +54,19 @@ def test_what_operators_type_works_as_it_is_written(folder: Path) -> None:
     assert "lie as planned" in moved and "Removed the throttle of topic orders" in moved
     assert "0 replicas to copy" not in moved
     assert "it may be stopped" in shown["strandline broker-decommission 4"]
+
+
+def test_what_users_of_other_tools_type_here_works_as_it_is_written(folder: Path) -> None:
+    commands = [ours.strip("`") for _, ours in rows("Coming from Kafka, kcat or rpk")]
+    assert len(commands) > 20 and all("strandline " in command for command in commands)
+    shown = {command: shell(command, folder) for command in commands}
+    assert "9 partitions now" in shown["strandline topics alter t --partitions 9"]
+    lines = shown["strandline consume -t t --from-beginning -e"].splitlines()
+    assert sorted(lines) == sorted([*map(str, [*range(1, 101), *range(1, 11)]), "login", "logout"])
+    [formatted] = [said for command, said in shown.items() if "%o %k=%s" in command]
+    assert sum("ann=log" in line for line in formatted.splitlines()) == 2
+    assert shown["strandline consume -t t -p 0 -n 5 --from-beginning"].count("\n") == 5
+    assert "lag 0" in shown["strandline groups describe g"]
+    assert "retention.ms" in shown["strandline configs set -t t retention.ms=86400000"]
+    [sent] = [said for command, said in shown.items() if "bench produce" in command]
+    assert sent.splitlines()[-1].startswith("50000 records sent, ")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 
 from strandline import Admin, Consumer, Producer, TopicPartition
 from strandline.cli.cluster import EmbeddedCluster
-from support.readme import block, run, shell
+from support.readme import block, blocks, run, shell
 
 pytestmark = pytest.mark.spark
 
@@ -47,3 +49,28 @@ def test_the_chapter_on_spark_works_as_it_is_written(
             shell(line.partition("  #")[0].strip(), tmp_path)
     assert {"audit.html", "history.html"} < {each.name for each in tmp_path.iterdir()}
     assert values(bootstrap, "clicks-again") == values(bootstrap, "clicks")
+
+
+def test_the_script_runs_by_its_interpreter_alone_in_an_environment_that_was_not_activated(
+    spark_cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    bootstrap = spark_cluster.bootstrap_servers
+    with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
+        admin.create_topic("job-clicks", 1, 3)
+        producer.send("job-clicks", b"login", key=b"ann")
+    program = blocks("From Spark", "python")[0].replace("localhost:9092", bootstrap)
+    script = tmp_path / "job.py"
+    script.write_text(program.replace('"clicks"', '"job-clicks"'))
+    unset = ("VIRTUAL_ENV", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME", "PYTHONPATH", "SPARK_HOME")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env={**environment, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ann|" in done.stdout.replace(" ", "") and "login" in done.stdout

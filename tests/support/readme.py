@@ -14,8 +14,28 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 def block(heading: str, language: str) -> str:
     """The code blocks in that language below a heading, one after the other."""
-    below = README.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    return "".join(text for found, text in FENCE.findall(below) if found == language)
+    return "".join(blocks(heading, language))
+
+
+def blocks(heading: str, language: str) -> list[str]:
+    """Each of them by itself."""
+    return [text for found, text in FENCE.findall(_below(heading)) if found == language]
+
+
+def _below(heading: str) -> str:
+    return README.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The rows of the tables below a heading, without their heads; a bar in code as it is shown."""
+    lines = [line for line in _below(heading).splitlines() if line.startswith("|")]
+    cells = [[cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    return [row for place, row in enumerate(cells) if not {place, place + 1} & _rules(cells)]
+
+
+def _rules(cells: list[list[str]]) -> set[int]:
+    """Where the lines of dashes are."""
+    return {place for place, row in enumerate(cells) if set(row) == {"---"}}
 
 
 def run(command: list[str], folder: Path) -> str:
