@@ -57,12 +57,15 @@ def test_failures_are_counted_and_named_and_the_topic_is_deleted_all_the_same(
     assert cluster.topics == {}
 
 
-def test_a_rate_is_kept_and_each_record_has_a_latency(shell: Shell, cluster: FakeCluster) -> None:
+def test_who_falls_behind_a_rate_has_the_wait_in_the_latencies(shell: Shell, cluster: FakeCluster) -> None:
     ran = shell("bench", "produce", "--rate", "20", "--seconds", "5", "--per-call", "1", "--output", "json")
     told = json.loads(ran.out)
     assert ran.code == 0 and told["records"] == len(cluster.produced)
     assert sum(told["histogram"]["buckets"][1::2]) == told["records"]
     assert told["settings"]["rate"] == "20.0"
+    assert told["latency_ms"]["max"] > 2_000, (
+        "sent at once, but seconds after it was due: each look at the clock takes 0.1 s"
+    )
     assert 4 <= len(told["intervals"]) <= 6
 
 
