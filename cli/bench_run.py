@@ -130,9 +130,8 @@ def topic_of(ctx: click.Context, options: RunOptions) -> Iterator[str]:
 
     session = session_of(ctx)
     servers = bootstrap_of(session, options.bootstrap)
-    with session.admin(
-        servers, **{"default_api_timeout_ms": LOOK_TIMEOUT_MS, **common_settings(options.settings)}
-    ) as admin:
+    limits = {"default_api_timeout_ms": LOOK_TIMEOUT_MS, **common_settings(options.settings)}
+    with session.admin(servers, **limits) as admin:
         if options.topic is not None:
             try:
                 admin.describe_topics([options.topic])
@@ -251,7 +250,12 @@ def finish(ctx: click.Context, options: RunOptions, result: Result, told: Told, 
         title = f"strandline {told.command}"
         options.page.write_text(bench_page(title, result, told.settings, told.latency_of), encoding="utf-8")
     if options.output == "json":
-        show_json(told.command, settings=dict(told.settings), interrupted=is_interrupted, **result_fields(result))
+        show_json(
+            told.command.replace(" ", "."),
+            settings=dict(told.settings),
+            interrupted=is_interrupted,
+            **result_fields(result),
+        )
     else:
         if told.lines:
             click.echo(told.lines)

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from strandline.cli.bench_consume import count_batches, count_columns
 from strandline.cli.bench_processes import arguments
 from strandline.cli.bench_run import RunOptions
+from strandline.client.assignment import FetchedBatches
+from strandline.protocol.records import build_batch
 from strandline.protocol.types import TopicPartition
 from unit.cli.conftest import FakeCluster, Shell
 
@@ -51,7 +54,7 @@ def test_failures_are_counted_and_named_and_the_topic_is_deleted_all_the_same(
     ran = shell("bench", "produce", "--records", "1000", "--per-call", "300", "--output", "json")
     assert ran.code == 1
     told = json.loads(ran.out)
-    assert (told["_command"], told["records"], told["failed"]) == ("bench produce", 900, 100)
+    assert (told["_command"], told["records"], told["failed"]) == ("bench.produce", 900, 100)
     assert told["errors"]["BrokerError"]["records"] == 100
     assert ran.err.startswith("strandline: 100 records failed: 100 x BrokerError, first: ")
     assert cluster.topics == {}
@@ -82,6 +85,13 @@ def test_it_reads_what_it_wrote_and_all_ways_of_decoding_count_alike(shell: Shel
             assert line.split(", ")[2] == f"{700 * 30 / 2**20:.4f}"
 
 
+def test_records_before_the_position_do_not_count() -> None:
+    batch = memoryview(build_batch([(0, b"k", b"four"), (0, None, b"four"), (0, None, None)]))
+    assert count_columns(FetchedBatches("t", 0, 0, 3, 3, 0, batch)) == (3, 9)
+    assert count_columns(FetchedBatches("t", 0, 1, 3, 3, 0, batch)) == (2, 4)
+    assert count_batches(FetchedBatches("t", 0, 0, 3, 3, 0, batch)) == (3, len(batch))
+
+
 def test_a_topic_is_read_to_its_end_or_as_far_as_asked_for(shell: Shell, cluster: FakeCluster) -> None:
     cluster.add_topic("clicks", {})
     cluster.fill("clicks", 0, [b"a"] * 5)
@@ -106,6 +116,7 @@ def test_round_trips_are_counted_one_at_a_time_and_at_a_rate(shell: Shell, clust
     ran = shell("bench", "e2e", "--rate", "30", "--seconds", "3", "--output", "json")
     told = json.loads(ran.out)
     assert (ran.code, told["failed"], told["records"]) == (0, 0, len(cluster.produced) - 25)
+    assert sum(told["histogram"]["buckets"][1::2]) == told["records"] and told["latency_ms"]["p50"] > 0
 
 
 def test_a_record_that_nobody_reads_is_a_failure(shell: Shell, cluster: FakeCluster) -> None:
