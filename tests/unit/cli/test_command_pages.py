@@ -28,7 +28,7 @@ def options_of(command: click.Command) -> set[str]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_page_names_every_option_of_its_command_and_has_examples(name: str) -> None:
-    command = cli.get_command(click.Context(cli), name)
+    command = cli.get_command(click.Context(cli, **cli.context_settings), name)
     page = pages()[f"{name}.md"]
     missing = {option for option in options_of(command) if option not in page}
     assert not missing

@@ -30,7 +30,7 @@ def test_every_command_and_option_exists(line: str) -> None:
     program, *words = line.split()
     assert program == "strandline"
     command: click.Command = cli
-    ctx = click.Context(cli)
+    ctx = click.Context(cli, **cli.context_settings)  # a command keeps the help option of the first one it meets
     while words and isinstance(command, click.Group):
         if words[0].startswith("-"):
             break
