@@ -72,12 +72,12 @@ def _sections(command: click.Command, ctx: click.Context, level: int) -> Iterato
     yield from _paragraphs(command.help or "")
     records = [record for each in command.get_params(ctx) if (record := each.get_help_record(ctx)) is not None]
     if records:
-        rows = [(f"`{names}`", _cell(text)) for names, text in records]
+        rows = [(f"`{names}`", shown_as_it_is(text)) for names, text in records]
         yield _table(("option", "meaning"), rows)
     if examples := examples_of(command.epilog or ""):
         yield _fence("\n".join(examples))
     elif command.epilog:
-        yield _cell(command.epilog)
+        yield shown_as_it_is(command.epilog)
     if isinstance(command, click.Group):
         for name, below in sorted(command.commands.items()):
             yield from _sections(below, click.Context(below, parent=ctx, info_name=name), level + 1)
@@ -92,12 +92,13 @@ def examples_of(epilog: str) -> list[str]:
 def _paragraphs(text: str) -> Iterator[str]:
     for paragraph in re.split(r"\n\s*\n", text.strip()):
         if paragraph:
-            yield _fence(paragraph.replace("\b\n", "", 1)) if "\b" in paragraph else _cell(paragraph)
+            yield _fence(paragraph.replace("\b\n", "", 1)) if "\b" in paragraph else shown_as_it_is(paragraph)
 
 
-def _cell(text: str) -> str:
-    """As one line of text that Markdown shows as it is."""
-    return re.sub(r"([<>*_`\\])", r"\\\1", " ".join(text.split()))
+def shown_as_it_is(text: str) -> str:
+    """As one line of text that Markdown shows as it is; what stands in backticks stays code."""
+    pieces = re.split(r"(`[^`]*`)", " ".join(text.split()))
+    return "".join(each if each.startswith("`") else re.sub(r"([<>*_\\])", r"\\\1", each) for each in pieces)
 
 
 def _fence(text: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from strandline.cli.command_pages import examples_of, pages, write
+from strandline.cli.command_pages import examples_of, pages, shown_as_it_is, write
 from strandline.cli.main import COMMANDS, cli
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "commands"
@@ -43,6 +43,10 @@ def test_examples_are_cut_where_a_command_begins_and_not_at_every_semicolon() ->
     ]
     assert examples_of("Example: printf 'k:v' | strandline c") == ["printf 'k:v' | strandline c"]
     assert examples_of("See elsewhere.") == []
+
+
+def test_help_reads_as_it_was_written_and_code_in_it_stays_code() -> None:
+    assert shown_as_it_is("a_b <c> \\n `x_y *` __z__") == r"a\_b \<c\> \\n `x_y *` \_\_z\_\_"
 
 
 def test_pages_of_commands_that_are_gone_are_removed(tmp_path: Path) -> None:
