@@ -209,7 +209,7 @@ class Report:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        columns = (BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+        columns = (BarColumn(bar_width=20), TimeElapsedColumn(), TextColumn("{task.description}"))
         console = Console(stderr=True)
         with Progress(*columns, console=console, auto_refresh=False, transient=True, redirect_stdout=False) as bar:
             self._bar, self._task = bar, bar.add_task("begins", total=1)
