@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from strandline.client.admin import RecoveredPartition as RecoveredPartition
     from strandline.client.admin import TrioAdmin as TrioAdmin
     from strandline.client.assignment import FetchedBatches as FetchedBatches
+    from strandline.client.columns import FetchedColumns as FetchedColumns
     from strandline.client.consumer import TrioConsumer as TrioConsumer
     from strandline.client.delivery import DeliveredBatch as DeliveredBatch
     from strandline.client.delivery import Delivery as Delivery
@@ -67,6 +68,8 @@ _HOMES = {
     "EncodedBatch": "accumulator",
     "FailedBatch": "delivery",
     "FetchedBatches": "assignment",
+    "FetchedColumns": "columns",
+    "FetchedColumns": "columns",
     "FoundOffset": "lookup",
     "GroupListing": "groups.administration",
     "GroupMetadata": "groups.group",

@@ -250,6 +250,7 @@ class AioConsumer(_AioClient[Consumer], Polling):
 
     _poll_step = awaited(TrioConsumer._poll_step)
     _fetch_step = awaited(TrioConsumer._fetch_step)
+    _columns_step = awaited(TrioConsumer._columns_step)
     _lend_step = awaited(TrioConsumer._lend_step)
     _touch_step = awaited(TrioConsumer._touch_step)
     _give_back = plain(TrioConsumer._give_back)

@@ -11,13 +11,16 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.client.errors import CorruptRecords
 from strandline.client.record import ConsumerRecord, Loan
 from strandline.protocol.errors import RemoteProtocolError
 from strandline.protocol.records import BatchHeader, InvalidBatch, decode_columns, scan
 from strandline.protocol.types import NO_EPOCH, NO_OFFSET, NO_TOPIC_ID, TopicId, TopicPartition
+
+if TYPE_CHECKING:
+    from strandline.client.columns import FetchedColumns
 
 
 class FetchedBatches(NamedTuple):
@@ -247,6 +250,36 @@ class Assigned:
             chunk.data[start:],
         )
 
+    def take_columns(self, check_crcs: bool) -> FetchedColumns | None:
+        """The records of the next chunk from `position` on, as columns; None if nothing is buffered. CorruptRecords:
+        the batch at `position` cannot be read; those before it were taken."""
+        from strandline.client import columns  # numpy is not for everybody
+
+        if self._handed_out < len(self._records):
+            self.refetch()  # as in `take_batches`
+            return None
+        while self.chunks:
+            chunk, position = self.chunks[0], self.position
+            found = columns.decode(chunk.data, list(chunk.headers), check_crcs)
+            if not found.batches_count and found.error is not None:
+                raise self._corrupt(chunk.headers[0][1], found.error) from found.error
+            for _ in range(found.batches_count):
+                _, last = chunk.headers.popleft()
+            self.position, self.position_epoch = last.next_offset, last.partition_leader_epoch
+            if not chunk.headers:
+                self.chunks.popleft()
+                self.buffered_bytes -= len(chunk.data)
+            taken = columns.columns_of(self.topic_partition, found.records, position, chunk.high_watermark)
+            if taken.records_count:
+                return taken
+        return None
+
+    def _corrupt(self, header: BatchHeader, error: InvalidBatch) -> CorruptRecords:
+        return CorruptRecords(
+            f"the records of {self.topic_partition} at offset {header.base_offset} are damaged: {error}; seek to "
+            f"{header.next_offset} to go on behind them"
+        )
+
     def _decode_next(self, check_crcs: bool) -> None:
         """Decode one batch; it leaves the chunk only when that succeeded."""
         chunk = self.chunks[0]
@@ -255,10 +288,7 @@ class Assigned:
         try:
             columns = decode_columns(chunk.data[start : start + header.size_bytes], check_crcs)
         except InvalidBatch as error:
-            raise CorruptRecords(
-                f"the records of {self.topic_partition} at offset {header.base_offset} are damaged: {error}; seek to "
-                f"{header.next_offset} to go on behind them"
-            ) from error
+            raise self._corrupt(header, error) from error
         new, position = tuple.__new__, self.position
         offsets, timestamps_ms, keys, values, headers = columns
         rows = zip(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import trio
 
@@ -50,6 +50,9 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from strandline.protocol.types import NO_BROKER, NO_OFFSET, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment, production_client_environment
+
+if TYPE_CHECKING:
+    from strandline.client.columns import FetchedColumns
 
 T = TypeVar("T")
 
@@ -254,6 +257,9 @@ class TrioConsumer(Service, Polling, Inquiries):
         deadline = self._deadline(timeout_ms, after)
         return await self._when_any(lambda: True, False, deadline, ends_loans=False)
 
+    async def _columns_step(self, *, timeout_ms: float, after: DueCall | None = None) -> list[FetchedColumns] | DueCall:
+        return await self._when_any(self._take_columns, [], self._deadline(timeout_ms, after))
+
     async def _leave_step(self, *, timeout_ms: float | None, after: DueCall | None = None) -> DueCall | None:
         call = None
         if self._group is not None:
@@ -430,6 +436,24 @@ class TrioConsumer(Service, Polling, Inquiries):
         for state in self._assigned.values():
             while not state.paused and (batches := state.take_batches()) is not None:
                 taken.append(batches)
+            self._fetcher.reset_when_drained(state)
+        return taken
+
+    def _take_columns(self) -> list[FetchedColumns]:
+        taken: list[FetchedColumns] = []
+        for state in self._assigned.values():
+            if state.paused:
+                continue
+            had_records = state.has_records
+            try:
+                while (columns := state.take_columns(self.settings.check_crcs)) is not None:
+                    taken.append(columns)
+            except Exception:
+                if taken:
+                    continue  # met again by the next poll
+                raise
+            if had_records:
+                self._pump.wake()  # there is room for the next fetch, whatever came of this one
             self._fetcher.reset_when_drained(state)
         return taken
 

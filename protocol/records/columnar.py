@@ -108,9 +108,12 @@ class RecordColumns(NamedTuple):
 class BatchDecoder:
     """Collects whole batches of one chunk until they are enough, then makes columns of them."""
 
-    def __init__(self, chunk: Buffer, max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES) -> None:
+    def __init__(
+        self, chunk: Buffer, max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES, *, check_crc: bool = True
+    ) -> None:
         """chunk: must not change as long as columns of it are in use. max_decompressed_bytes: of one batch."""
         self._chunk = memoryview(chunk)
+        self._check_crc = check_crc
         self._max_decompressed_bytes = max_decompressed_bytes
         self._clear()
 
@@ -129,7 +132,7 @@ class BatchDecoder:
         InvalidBatch: a wrong CRC, damaged, more than allowed when decoded, or no room for that many records.
         """
         start, end = position + HEADER_BYTES, position + header.size_bytes
-        if crc32c(self._chunk[position + CRC_START : end]) != header.crc:
+        if self._check_crc and crc32c(self._chunk[position + CRC_START : end]) != header.crc:
             raise InvalidBatch(
                 ErrorCode.CORRUPT_MESSAGE, f"CRC-32C of the batch at offset {header.base_offset} does not match"
             )

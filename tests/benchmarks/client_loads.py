@@ -98,6 +98,17 @@ def poll(bootstrap: str, topic: str, records: int) -> float:
         )
 
 
+def poll_columns(bootstrap: str, topic: str, records: int) -> float:
+    with _reader(bootstrap, topic) as consumer:
+        return _consume(lambda: sum(each.records_count for each in consumer.poll_columns(TIMEOUT_MS)), records)
+
+
+def poll_columns_values(bootstrap: str, topic: str, records: int) -> float:
+    """Each value made bytes of its own."""
+    with _reader(bootstrap, topic) as consumer:
+        return _consume(lambda: sum(len(list(each.values)) for each in consumer.poll_columns(TIMEOUT_MS)), records)
+
+
 def fetch_batches(bootstrap: str, topic: str, records: int) -> float:
     """Not decoded, as many bytes: the most that the ways below could reach."""
     with _reader(bootstrap, topic) as consumer:

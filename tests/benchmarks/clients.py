@@ -41,6 +41,9 @@ TIMEOUT_S = 300.0
 Measure = Callable[[str, str, int], float]
 """(bootstrap servers, topic, count) → the figure."""
 
+Wait = Callable[[str, str, int, float | None], float]
+"""The same with `linger_ms`; None: the producer's own choice."""
+
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -63,13 +66,15 @@ def rates() -> list[Load]:
         Load("aio send", ours.aio_send, share=0.5),
         *(Load(f"{name} produce", partial(_other, name, "produce")) for name in others()),
         Load("poll, objects", ours.poll, share=5, reads=True),
+        Load("poll_columns", ours.poll_columns, share=5, reads=True),
+        Load("poll_columns, values as bytes", ours.poll_columns_values, share=5, reads=True),
         Load("fetch_batches, undecoded", ours.fetch_batches, share=5, reads=True),
         *(Load(f"{name} consume", partial(_other, name, "consume"), share=5, reads=True) for name in others()),
     ]
 
 
 def latencies() -> list[Load]:
-    waits: list[tuple[str, Callable[[str, str, int, float | None], float]]] = [
+    waits: list[tuple[str, Wait]] = [
         ("send().result()", ours.send_and_wait),
         ("trio send, await", ours.trio_send_and_wait),
         ("aio send, await", ours.aio_send_and_wait),

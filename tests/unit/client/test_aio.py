@@ -81,6 +81,8 @@ def test_produce_consume_and_describe(cluster: FakeCluster) -> None:
             consumer.seek(T0, 7)
             [records] = (await consumer.poll(timeout_ms=1000 * PATIENCE_S, max_records=1)).values()
             assert (records[0].offset, records[0].value) == (7, b"7")
+            consumer.seek(T0, 7)
+            assert (await consumer.poll_columns(timeout_ms=1000 * PATIENCE_S))[0].values[0] == b"7"
             with pytest.raises(ValueError, match="negative"):
                 consumer.seek(T0, -1)
         with pytest.raises(ClientClosed):
@@ -100,7 +102,7 @@ def test_whatever_the_trio_client_can_do_this_one_can(ours: type, trios: type) -
     """As awaitable as there in asyncio, never for threads; with the same words and the same arguments."""
     lacking = {"close", "run", "stop"}
     is_blocking = ours in (Consumer, Admin)
-    differing = {"poll", "fetch_batches", "unsubscribe"} if is_blocking else set()
+    differing = {"poll", "fetch_batches", "poll_columns", "unsubscribe"} if is_blocking else set()
     for name, member in inspect.getmembers(trios, lambda each: inspect.isfunction(each) or isinstance(each, property)):
         if name.startswith("_") or name in lacking:
             continue

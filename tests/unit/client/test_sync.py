@@ -110,6 +110,8 @@ def test_produce_consume_and_describe(cluster: FakeCluster) -> None:
         batches = consumer.fetch_batches(timeout_ms=1000 * PATIENCE_S)
         columns = decode_columns(batches[0].records)  # from the batch with offset 10 on, which need not be the first
         assert columns.values[columns.offsets.index(10)] == b"10"
+        consumer.seek(T0, 10)
+        assert consumer.poll_columns(timeout_ms=1000 * PATIENCE_S)[0].values[0] == b"10"
         assert consumer.beginning_offsets([T0]) == {T0: 0}
         with pytest.raises(UnknownTopic):
             consumer.partitions_for_topic("absent", timeout_ms=200)
