@@ -91,7 +91,7 @@ def decode_batch(
     InvalidBatch: not a whole batch, a wrong CRC, damaged records, or more than `max_decompressed_bytes` of them.
     """
     new = tuple.__new__
-    return [new(Record, _record_fields(record)) for record in _records(view, check_crc, max_decompressed_bytes)]
+    return [new(Record, _record_fields(record)) for record in compiled_records(view, check_crc, max_decompressed_bytes)]
 
 
 def decode_records(
@@ -115,7 +115,7 @@ def decode_columns(
     offsets, timestamps_ms, keys, values, headers = columns
     for position, header in scan(whole):
         batch = whole[position : position + header.size_bytes]
-        records = _records(batch, check_crc, max_decompressed_bytes)
+        records = compiled_records(batch, check_crc, max_decompressed_bytes)
         offsets += [record.offset for record in records]
         timestamps_ms += [record.timestamp for record in records]
         keys += [record.key for record in records]
@@ -129,7 +129,7 @@ def first_record_from(
 ) -> tuple[int, int] | None:
     """(offset, timestamp) of the first record of the batch in [start_offset, end_offset) that is at least as young as
     `timestamp_ms`; None where there is none. InvalidBatch: as for `decode_batch`."""
-    for record in _records(view, True, max_decompressed_bytes):
+    for record in compiled_records(view, True, max_decompressed_bytes):
         if record.offset >= end_offset:
             return None
         if record.timestamp >= timestamp_ms and record.offset >= start_offset:
@@ -137,7 +137,11 @@ def first_record_from(
     return None
 
 
-def _records(view: Buffer, check_crc: bool, max_decompressed_bytes: int) -> list[default_records.DefaultRecord]:
+def compiled_records(
+    view: Buffer, check_crc: bool = True, max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> list[default_records.DefaultRecord]:
+    """As `decode_batch`, in the compiled codec's own class, for who makes something else of them: `offset`,
+    `timestamp`, `key`, `value`, `headers`."""
     header = read_header(view)
     size_bytes = header.size_bytes
     if header.magic != MAGIC or not HEADER_BYTES <= size_bytes <= len(view):
