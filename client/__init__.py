@@ -69,7 +69,6 @@ _HOMES = {
     "FailedBatch": "delivery",
     "FetchedBatches": "assignment",
     "FetchedColumns": "columns",
-    "FetchedColumns": "columns",
     "FoundOffset": "lookup",
     "GroupListing": "groups.administration",
     "GroupMetadata": "groups.group",

@@ -100,6 +100,7 @@ class PartitionQueue:
         "_sinks",
         "builder",
         "deadline",
+        "filled_bytes",
         "gathering",
         "in_flight",
         "isolated",
@@ -129,6 +130,8 @@ class PartitionQueue:
         self.gathering = Gathering()
         self.deadline = 0.0
         self.number = 0
+        self.filled_bytes = 0
+        """Of all batches ever closed, before compression; a full one counts as all that fits into one."""
         self._sinks: list[ToldOf] = []
         self._reserved_bytes = 0
 
@@ -275,7 +278,7 @@ class Accumulator:
         if needed > self.settings.max_request_size:
             raise self._too_large("a record", needed, queue)
         if queue.builder is not None:
-            self.close_batch(queue)
+            self.close_batch(queue, is_full=True)
         limit = self.settings.batch_limit_bytes
         reserved = max(limit, needed)
         number = self._reserve(queue, reserved)
@@ -303,6 +306,7 @@ class Accumulator:
             assign_producer(data, NO_PRODUCER_ID, NO_EPOCH, -1)
         sinks: list[ToldOf] = [(sink, 0, count, 0)]
         queue.ready.append(Batch(number, queue.topic_partition, data, count, sinks, self._deadline(now)))
+        queue.filled_bytes += len(data)
         return True
 
     def _reserve(self, queue: PartitionQueue, size_bytes: int) -> int | None:
@@ -326,7 +330,11 @@ class Accumulator:
             "(message.max.bytes of the brokers, 1048588 by default)"
         )
 
-    def close_batch(self, queue: PartitionQueue) -> None:
+    def close_batch(self, queue: PartitionQueue, *, is_full: bool = False) -> None:
+        """`is_full`: the next record has no room in it."""
+        assert queue.builder is not None
+        size_bytes = queue.builder.size_bytes
+        queue.filled_bytes += max(size_bytes, self.settings.batch_limit_bytes) if is_full else size_bytes
         self.used_bytes -= queue.close_builder()
 
     def next_number(self) -> int:

@@ -1,4 +1,7 @@
-"""Which partition a record with a key belongs to: murmur2 of the key, as every Java client does it.
+"""Which partition a record belongs to. Pure.
+
+With a key: murmur2 of the key, as every Java client does it. Without one: any, by chance, those for which less waits
+more often (KIP-794; when another one is chosen is in `keyless`).
 
 The hash is Austin Appleby's MurmurHash2 (32 bit, seed 0x9747b28c); partition = (hash & 0x7fffffff) mod partitions.
 Producers in other languages find the same partition for the same key as long as the number of partitions stays.
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import struct
+from collections.abc import Mapping
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
@@ -36,3 +40,17 @@ def murmur2(key: bytes) -> int:
 def partition_for_key(key: bytes, partitions: int) -> int:
     """The default partitioner."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def choose_partition(waiting: Mapping[int, int], point: float) -> int:
+    """One of the keys of `waiting`, which tells how many batches wait for each partition. It is as likely as it has
+    fewer than the longest queue plus one: of lengths 0, 0, 3 the first two come four times as often as the last.
+    `point`: where chance has it, in [0, 1). ValueError where there is none to choose from."""
+    longest = max(waiting.values())
+    weights = {partition: longest + 1 - length for partition, length in waiting.items()}
+    left = point * sum(weights.values())
+    for partition, weight in weights.items():
+        left -= weight
+        if left < 0:
+            return partition
+    return partition

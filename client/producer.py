@@ -53,6 +53,7 @@ from strandline.client.errors import (
     SendsFailed,
     UnknownTopic,
 )
+from strandline.client.keyless import KeylessPartitions
 from strandline.client.links import Links
 from strandline.client.metadata import Metadata, TopicView
 from strandline.client.options import ProducerOptions
@@ -71,7 +72,7 @@ from strandline.client.settings import ProducerSettings, from_mapping
 from strandline.client.settings_help import shows_settings
 from strandline.client.signals import News, Pump
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.types import NO_BROKER, TopicPartition
+from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment, production_client_environment
 from strandline.runtime.exception_groups import first_cause
 
@@ -113,7 +114,7 @@ class TrioProducer(RunAcceptance):
         self._accumulator = Accumulator(self.settings, on_batch, on_settled=self._settled.tell)
         self._sender = Sender(self.settings, self._accumulator, self._metadata, links, self._pump.wake)
         self._partition_for_key = self.settings.partitioner or partition_for_key
-        self._sticky: dict[str, tuple[PartitionQueue, int]] = {}
+        self._keyless = KeylessPartitions(self._accumulator, links, self._environment.random)
         self._since_checkpoint = 0
 
     # --- Sending ---
@@ -193,20 +194,25 @@ class TrioProducer(RunAcceptance):
             if layout is None or not layout.partitions or self._closed:
                 return False
             key = record[0]
-            if partition is None:
-                number = (
-                    self._sticky_partition(layout)
-                    if key is None
-                    else self._partition_for_key(key, len(layout.partitions))
-                )
+            is_keyless = partition is None and key is None
+            queue: PartitionQueue | None
+            if is_keyless:
+                queue = self._keyless.current(layout)
             else:
-                number = partition
-            # The tuple is equal to the key, and made faster.
-            queue: PartitionQueue | None = self._accumulator.queues.get((topic, number))  # type: ignore[call-overload]
-            if queue is None:
-                return False
+                if partition is None:
+                    assert key is not None
+                    partition = self._partition_for_key(key, len(layout.partitions))
+                # The tuple is equal to the key, and made faster.
+                queue = self._accumulator.queues.get((topic, partition))  # type: ignore[call-overload]
+                if queue is None:
+                    return False
             if queue.extend(timestamp_ms, (record,), 0, sink, headers) == 1:
                 return True
+            if is_keyless and queue.builder is not None:
+                queue = self._keyless.after_full(layout, queue)
+                self._pump.wake()
+                if queue.extend(timestamp_ms, (record,), 0, sink, headers) == 1:
+                    return True
             if not self._accumulator.open_batch(queue, record, headers, trio.current_time()):
                 return False
             self._pump.wake()
@@ -235,11 +241,21 @@ class TrioProducer(RunAcceptance):
                 chunk = records[begin : begin + RECORDS_PER_CHUNK] if left > RECORDS_PER_CHUNK or begin else records
                 await self._checkpoint(len(chunk))
                 for number, group in self._grouped(layout, chunk, partition).items():
-                    queue = self._accumulator.queue(TopicPartition(topic, number))
+                    is_keyless = number is None
+                    queue = (
+                        self._keyless.current(layout)
+                        if number is None
+                        else self._accumulator.queue(TopicPartition(topic, number))
+                    )
                     start = 0
                     while (stop := queue.extend(stamp, group, start, sink, headers)) < len(group):
                         left -= stop - start
                         start = stop
+                        if is_keyless and queue.builder is not None:
+                            queue = self._keyless.after_full(layout, queue)
+                            self._pump.wake()
+                            if queue.builder is not None:
+                                continue  # another one's batch, which may have room
                         try:
                             await self._take_in(partial(self._accumulator.open_batch, queue, group[start], headers))
                         except RecordTooLarge as error:
@@ -270,8 +286,11 @@ class TrioProducer(RunAcceptance):
             layout = await self._layout(topic, partition)
             for batch in encoded.batches:
                 await self._checkpoint(batch.records_count)
-                number = self._sticky_partition(layout) if partition is None else partition
-                queue = self._accumulator.queue(TopicPartition(topic, number))
+                queue = (
+                    self._keyless.current(layout)
+                    if partition is None
+                    else self._accumulator.queue(TopicPartition(topic, partition))
+                )
                 await self._take_in(partial(self._accumulator.add_encoded, queue, batch, sink))
                 left -= batch.records_count
         except ClientError as error:
@@ -406,11 +425,11 @@ class TrioProducer(RunAcceptance):
 
     def _grouped(
         self, layout: TopicView, records: Sequence[ToSend], partition: int | None
-    ) -> dict[int, Sequence[ToSend]]:
-        """Records by partition, in order within each."""
+    ) -> dict[int | None, Sequence[ToSend]]:
+        """Records by partition, in order within each; None: they have no key and may go anywhere."""
         if partition is not None:
             return {partition: records}
-        groups: dict[int, list[ToSend]] = {}
+        groups: dict[int | None, list[ToSend]] = {}
         count = len(layout.partitions)
         choose = self._partition_for_key
         last_key: bytes | object | None = self  # equal to no key
@@ -418,21 +437,10 @@ class TrioProducer(RunAcceptance):
             key = record[0]
             if key != last_key:
                 last_key = key
-                number = self._sticky_partition(layout) if key is None else choose(key, count)
+                number = None if key is None else choose(key, count)
                 append_to_group = groups.setdefault(number, []).append
             append_to_group(record)
         return dict(groups)
-
-    def _sticky_partition(self, layout: TopicView) -> int:
-        """For records without a key: the same partition while its batch is open, then another one (KIP-480)."""
-        sticky = self._sticky.get(layout.name)
-        if sticky is not None and sticky[0].builder is not None and sticky[0].number == sticky[1]:
-            return sticky[0].topic_partition.partition
-        led = [index for index, part in sorted(layout.partitions.items()) if part.leader != NO_BROKER]
-        chosen = self._environment.random.choice(led or sorted(layout.partitions))
-        queue = self._accumulator.queue(TopicPartition(layout.name, chosen))
-        self._sticky[layout.name] = (queue, queue.number if queue.builder else self._accumulator.next_number())
-        return chosen
 
     async def _take_in(self, take: Callable[[float], bool]) -> None:
         """`take(now)`, which says whether there was memory for it, and waiting for that if the policy says so."""

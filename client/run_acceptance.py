@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import trio
 
-from strandline.client.accumulator import Accumulator, PartitionQueue, RefusedRecord
+from strandline.client.accumulator import Accumulator, RefusedRecord
 from strandline.client.delivery import DeliverySink
 from strandline.client.errors import ClientClosed, ClientError, InvalidRecordValue, RecordTooLarge
+from strandline.client.keyless import KeylessPartitions
 from strandline.client.metadata import TopicView
 from strandline.client.send_futures import Run, SendFuture, Where
 from strandline.client.service import Service
 from strandline.client.settings import Partitioner
+from strandline.client.signals import Pump
 from strandline.protocol.types import TopicPartition
 
 CANCELLED = "sending was cancelled before the records were accepted"
@@ -28,7 +30,9 @@ class RunAcceptance(Service):
     """What it needs of the producer is abstract."""
 
     _accumulator: Accumulator
+    _keyless: KeylessPartitions
     _partition_for_key: Partitioner
+    _pump: Pump
 
     async def accept_run(self, where: Where, run: Run) -> None:
         """As `accept`, of records that were sent one after the other to one topic, with the same headers and timestamp.
@@ -41,19 +45,20 @@ class RunAcceptance(Service):
             left = [part for _, part in parts]
             for number, part in parts:
                 del left[0]
-                await self._accept_part(where, part, self._accumulator.queue(TopicPartition(where.topic, number)))
+                await self._accept_part(where, part, number, layout)
         except ClientError as error:
             self._refuse_runs(left, error)
         except trio.Cancelled:
             self._refuse_runs(left, self._closed_error(CANCELLED))
             raise
 
-    def _parts(self, where: Where, run: Run, layout: TopicView) -> list[tuple[int, Run]]:
-        """By partitions, in order within each. A record for which the program's partitioner raises is refused."""
+    def _parts(self, where: Where, run: Run, layout: TopicView) -> Sequence[tuple[int | None, Run]]:
+        """By partitions, in order within each; None: of records without a key. A record for which the program's
+        partitioner raises is refused."""
         if where.partition is not None:
             return [(where.partition, run)]
         if not where.is_keyed:
-            return [(self._sticky_partition(layout), run)]
+            return [(None, run)]
         groups: defaultdict[int, list[SendFuture]] = defaultdict(list)
         choose, count = self._partition_for_key, len(layout.partitions)
         try:
@@ -67,14 +72,23 @@ class RunAcceptance(Service):
             return [part for future in run.futures for part in self._parts(where, Run([future]), layout)]
         return [(number, Run(futures)) for number, futures in groups.items()]
 
-    async def _accept_part(self, where: Where, part: Run, queue: PartitionQueue) -> None:
-        """What goes to one partition. What raises has been told to those whom it concerns here."""
+    async def _accept_part(self, where: Where, part: Run, number: int | None, layout: TopicView) -> None:
+        """What goes to one partition, or has no key. What raises has been told to those whom it concerns here."""
+        if number is None:
+            queue = self._keyless.current(layout)
+        else:
+            queue = self._accumulator.queue(TopicPartition(where.topic, number))
         headers, start = where.headers, 0
         while start < len(part):
             part = Run(part.futures[start:]) if start else part
             records, start = part.records(), 0
             try:
                 while (start := queue.extend(where.timestamp_ms, records, start, part, headers)) < len(records):
+                    if number is None and queue.builder is not None:
+                        queue = self._keyless.after_full(layout, queue)
+                        self._pump.wake()
+                        if queue.builder is not None:
+                            continue  # another one's batch, which may have room
                     await self._take_in(partial(self._accumulator.open_batch, queue, records[start], headers))
                 return
             except RecordTooLarge as error:
@@ -99,10 +113,6 @@ class RunAcceptance(Service):
     @abstractmethod
     async def _layout(self, topic: str, partition: int | None) -> TopicView:
         """The topic's, which has that partition. ClientError."""
-
-    @abstractmethod
-    def _sticky_partition(self, layout: TopicView) -> int:
-        """For records without a key."""
 
     @abstractmethod
     async def _take_in(self, take: Callable[[float], bool]) -> None:

@@ -10,8 +10,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.client import TrioConsumer
-from strandline.client.assignment import Assigned, Chunk, ConsumerRecord
+from strandline.client import ConsumerRecord, TrioConsumer
+from strandline.client.assignment import Assigned, Chunk
 from strandline.client.errors import CorruptRecords
 from strandline.protocol.records import Record, assign_offset, assign_producer, build_batch, scan
 from strandline.protocol.types import TopicPartition
