@@ -68,16 +68,17 @@ class KeylessPartitions:
         if len(numbers) > CONSIDERED:
             drawn = self._chance.sample(numbers, CONSIDERED)
             numbers = drawn if any(self._is_led(layout, number) for number in drawn) else numbers
-        led = [number for number in numbers if self._is_led(layout, number)]
-        reached = [each for each in led if self._links.hindrance(TopicPartition(layout.name, each)) is None]
-        return choose_partition(
-            {number: self._waiting(layout.name, number) for number in reached or led or numbers},
-            self._chance.random(),
-        )
-
-    def _waiting(self, topic: str, number: int) -> int:
-        queue = self._accumulator.queues.get(TopicPartition(topic, number))
-        return 0 if queue is None else len(queue.ready) + len(queue.in_flight)
+        led: dict[int, int] = {}
+        reached: dict[int, int] = {}
+        for number in numbers:
+            if not self._is_led(layout, number):
+                continue
+            partition = TopicPartition(layout.name, number)
+            queue = self._accumulator.queues.get(partition)
+            led[number] = 0 if queue is None else len(queue.ready) + len(queue.in_flight)
+            if self._links.hindrance(partition) is None:
+                reached[number] = led[number]
+        return choose_partition(reached or led or dict.fromkeys(numbers, 0), self._chance.random())
 
     @staticmethod
     def _is_led(layout: TopicView, number: int) -> bool:

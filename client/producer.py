@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any, Unpack
 
 import trio
@@ -75,6 +76,8 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment, production_client_environment
 from strandline.runtime.exception_groups import first_cause
+
+_key = itemgetter(0)
 
 RECORDS_PER_CHUNK = 2_000
 """Records taken without letting other tasks run: some 3 ms."""
@@ -429,6 +432,8 @@ class TrioProducer(RunAcceptance):
         """Records by partition, in order within each; None: they have no key and may go anywhere."""
         if partition is not None:
             return {partition: records}
+        if records and records[0][0] is None and [*map(_key, records)].count(None) == len(records):
+            return {None: records}
         groups: dict[int | None, list[ToSend]] = {}
         count = len(layout.partitions)
         choose = self._partition_for_key
