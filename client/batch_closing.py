@@ -24,14 +24,15 @@ class BatchClosing:
         self._links = links
 
     def close_if_due(self, queue: PartitionQueue, now: float, *, is_hurried: bool) -> float:
-        """Close the open batch if it has waited for all its time; otherwise when that will be."""
+        """Close the open batch if it has waited for all its time; otherwise when that will be, as far as
+        `close_gathered` does not say so."""
         if queue.builder is None:
             return math.inf
         due = queue.opened_at + self._linger_s
         if due <= now or is_hurried:
             self._accumulator.close_batch(queue)
             return math.inf
-        return due
+        return math.inf if self._adapts else due
 
     def close_gathered(self, sendable: dict[int, list[PartitionQueue]], now: float) -> float:
         """Close the open batches that need not wait any longer, and add them to what can be sent, by leader; when to
@@ -43,17 +44,18 @@ class BatchClosing:
         for queue in self._accumulator.active.values():
             if queue.builder is None:
                 continue
+            due = queue.opened_at + self._linger_s
             partition = self._metadata.view.partition(queue.topic_partition)
-            if partition is None or partition.leader == NO_BROKER:
-                continue
-            is_first = not (queue.in_flight or queue.ready or partition.leader in sendable)
-            is_first = is_first and self._is_idle(partition.leader)
-            due = queue.gathering.look(queue.builder.records_count, now, is_first=is_first)
-            if due is None:
-                self._accumulator.close_batch(queue)
-                first.setdefault(partition.leader, []).append(queue)
-            else:
-                next_time = min(next_time, due)
+            if partition is not None and partition.leader != NO_BROKER:
+                is_first = not (queue.in_flight or queue.ready or partition.leader in sendable)
+                is_first = is_first and self._is_idle(partition.leader)
+                look = queue.gathering.look(queue.builder.records_count, now, is_first=is_first)
+                if look is None:
+                    self._accumulator.close_batch(queue)
+                    first.setdefault(partition.leader, []).append(queue)
+                    continue
+                due = min(due, look)
+            next_time = min(next_time, due)
         sendable.update(first)
         return next_time
 
