@@ -189,6 +189,12 @@ class PartitionQueue:
         self._sinks = []
         return self._reserved_bytes - len(data)
 
+    def discard_builder(self) -> int:
+        """The open batch, which has no records, is forgotten; the bytes of memory that were kept for it."""
+        assert self.builder is not None and not self.builder.records_count
+        self.builder = None
+        return self._reserved_bytes
+
     def take(self, max_bytes: int) -> list[Batch]:
         """The next group, now under way: ready batches up to `max_bytes`, at least one; one where they are numbered."""
         group = [self.ready.popleft()]
@@ -333,6 +339,11 @@ class Accumulator:
     def close_batch(self, queue: PartitionQueue, *, is_full: bool = False) -> None:
         """`is_full`: the next record has no room in it."""
         assert queue.builder is not None
+        if not queue.builder.records_count:  # its first record was refused: nobody waits for it
+            self.used_bytes -= queue.discard_builder()
+            del self.outstanding[queue.number]
+            self.on_settled()
+            return
         size_bytes = queue.builder.size_bytes
         queue.filled_bytes += max(size_bytes, self.settings.batch_limit_bytes) if is_full else size_bytes
         self.used_bytes -= queue.close_builder()

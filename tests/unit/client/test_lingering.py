@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from strandline.client import TrioProducer
+from strandline.client.errors import InvalidRecordValue
 from strandline.client.lingering import ADAPTIVE_LINGER_MS, QUIET_S, Gathering
 from strandline.protocol.messages import ProduceRequest
 from unit.client.fake_broker import ApiKey, FakeCluster, Fault
@@ -83,3 +84,17 @@ async def test_what_gathers_waits_no_longer_than_the_limit(autojump_clock: objec
 async def test_without_answers_the_time_alone_counts(autojump_clock: object) -> None:
     _, took_s = await requests_of({"acks": 0}, delay_s=0.0, records=1)
     assert took_s == pytest.approx(ADAPTIVE_LINGER_MS / 1000)
+
+
+async def test_a_batch_whose_only_record_was_refused_is_not_sent(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with TrioProducer(cluster.bootstrap, environment=cluster.environment()) as client:
+            with pytest.raises(InvalidRecordValue):
+                await client.send("t", "text")
+            await client.flush()
+            assert (await (await client.send("t", b"good"))).offset == 0
+        nursery.cancel_scope.cancel()
+    assert len(cluster.brokers[0].seen(ProduceRequest)) == 1
