@@ -147,6 +147,22 @@ class PartitionQueue:
         self._sinks = []
         self._reserved_bytes = reserved_bytes
 
+    def add(self, timestamp_ms: int, record: ToSend, sink: DeliverySink, headers: Sequence[Header]) -> bool:
+        """Append one record, whose sink was told of no other; as `extend`, in less time. False: it does not fit.
+        Raises what the codec does where it cannot be encoded."""
+        builder = self.builder
+        if builder is None:
+            return False
+        first = builder.records_count
+        if len(record) == 2:
+            key, value = record
+        else:
+            key, value, headers, timestamp_ms = record
+        if not builder.append(timestamp_ms, key, value, headers):
+            return False
+        self._sinks.append((sink, first, 1))
+        return True
+
     def extend(
         self,
         timestamp_ms: int,

@@ -209,17 +209,17 @@ class TrioProducer(RunAcceptance):
                 queue = self._accumulator.queues.get((topic, partition))  # type: ignore[call-overload]
                 if queue is None:
                     return False
-            if queue.extend(timestamp_ms, (record,), 0, sink, headers) == 1:
+            if queue.add(timestamp_ms, record, sink, headers):
                 return True
             if is_keyless and queue.builder is not None:
                 queue = self._keyless.after_full(layout, queue)
                 self._pump.wake()
-                if queue.extend(timestamp_ms, (record,), 0, sink, headers) == 1:
+                if queue.add(timestamp_ms, record, sink, headers):
                     return True
             if not self._accumulator.open_batch(queue, record, headers, trio.current_time()):
                 return False
             self._pump.wake()
-            return queue.extend(timestamp_ms, (record,), 0, sink, headers) == 1
+            return queue.add(timestamp_ms, record, sink, headers)
         except Exception:  # whatever is wrong with the record, or with the program's partitioner
             return False
 

@@ -199,10 +199,7 @@ class BatchBuilder:
 
     def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> bool:
         """Add a record with the next offset delta. False, and nothing added, when the batch is full."""
-        added = self._builder.append(
-            self.records_count, timestamp=timestamp_ms, key=key, value=value, headers=list(headers)
-        )
-        if added is None:
+        if self._builder.append(self.records_count, timestamp_ms, key, value, list(headers)) is None:
             return False
         self.records_count += 1
         return True
