@@ -28,6 +28,7 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.records import build_batch
 from strandline.runtime.client_environment import production_client_environment
+from strandline.runtime.processes.portal import Portal
 
 LIST_RECORDS = 5_000
 """Of one `send_many`, and most of one poll."""
@@ -150,6 +151,23 @@ def bare_produce(bootstrap: str, topic: str, times: int) -> float:
     batch = build_batch([(0, None, VALUES[0])])
     part = TopicProduceData(topic, [PartitionProduceData(0, len(batch))])
     return _bare(bootstrap, ProduceRequest(-1, TIMEOUT_MS, [part]), (batch,), times)
+
+
+def bare_produce_from_thread(bootstrap: str, topic: str, times: int) -> float:
+    """The same, asked for by another thread than the event loop's: what a synchronous client cannot do without."""
+    batch = build_batch([(0, None, VALUES[0])])
+    part = TopicProduceData(topic, [PartitionProduceData(0, len(batch))])
+    request = ProduceRequest(-1, TIMEOUT_MS, [part])
+    network, address = production_client_environment().network, parse_addresses(bootstrap)[0]
+    portal = Portal.acquire()
+    connection = portal.call(Connection.open, network, address, timeout_s=TIMEOUT_MS / 1000)
+    try:
+        return _median_us(
+            lambda: portal.call(connection.roundtrip, request, (batch,), timeout_s=TIMEOUT_MS / 1000), times
+        )
+    finally:
+        portal.post(connection.close)
+        portal.release()
 
 
 def bare_api_versions(bootstrap: str, topic: str, times: int) -> float:

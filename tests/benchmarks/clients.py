@@ -81,6 +81,7 @@ def latencies() -> list[Load]:
     ]
     return [
         Load(LATENCY_BASE, ours.bare_produce),
+        Load("bare Produce round trip from a thread", ours.bare_produce_from_thread),
         Load("bare ApiVersions round trip", ours.bare_api_versions),
         *(
             Load(name if linger_ms is None else f"{name}, linger_ms=0", partial(_with_linger, wait, linger_ms))
