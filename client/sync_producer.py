@@ -59,6 +59,10 @@ RUN_RECORDS = 2_000
 
 WHERE = attrgetter("where")
 
+BUSY_S = 0.05
+"""How long who sends waits for room where `buffer_full` says not to wait: the mailbox may be full because the loop is
+busy with what it took out before, and `buffer_memory` not used up."""
+
 EXIT_FLUSH_MS = 5_000
 """How long a producer is flushed that nobody closed before the interpreter ended, or whose block an error ended."""
 
@@ -130,7 +134,7 @@ class Producer(SyncClient):
         self.serializers = Serializers(limits.key_serializer, limits.value_serializer)
         self._are_bytes = self.serializers == (None, None)
         self._max_block_s = limits.max_block_ms / 1000
-        self.room_timeout_s = self._max_block_s if limits.buffer_full == "block" else 0.0
+        self.room_timeout_s = self._max_block_s if limits.buffer_full == "block" else min(self._max_block_s, BUSY_S)
         """How long who sends waits for room."""
         self._deadline_s = (limits.max_block_ms + limits.delivery_timeout_ms) / 1000 + GRACE_S
         self.now_ms = self._client.wall_clock.now_ms
@@ -296,7 +300,7 @@ class Producer(SyncClient):
             return
         raise BufferFull(
             f"buffer_memory is full of records that wait for delivery, and stayed so for "
-            f"{self.room_timeout_s * 1000:g} ms (max_block_ms)"
+            f"{self.room_timeout_s * 1000:g} ms (max_block_ms, buffer_full)"
         )
 
     async def room(self, size: int, limit_s: float) -> None:

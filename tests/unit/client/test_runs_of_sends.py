@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from typing import Any
 
 import pytest
@@ -74,6 +75,22 @@ def test_each_future_tells_where_its_own_record_stands(
         if "key" in record or "partition" in record:  # records without a key change partitions as they like
             assert seen.get((metadata.topic, metadata.partition, record.get("key")), -1) < metadata.offset
             seen[metadata.topic, metadata.partition, record.get("key")] = metadata.offset
+
+
+def test_a_loop_that_is_busy_is_no_full_buffer(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.add_topic("t")
+    monkeypatch.setattr(sync_producer, "MAILBOX_RECORDS", 1)
+    monkeypatch.setattr(sync_producer, "BUSY_S", 60)
+    with Producer(cluster.bootstrap, buffer_full="raise") as producer:
+        producer.send("t", b"0").result()
+        busy = threading.Event()
+        producer._portal.post(busy.wait)  # the loop has a turn that takes long
+        release = threading.Timer(0.1, busy.set)
+        release.start()
+        for number in range(1, 4):
+            producer.send("t", b"%d" % number)
+        release.join()
+    assert [each.value for each in cluster.logs[TopicPartition("t", 0)].records()] == [b"0", b"1", b"2", b"3"]
 
 
 def test_what_is_wrong_with_one_record_keeps_out_no_other(cluster: FakeCluster) -> None:
