@@ -160,7 +160,7 @@ class PartitionQueue:
             key, value, headers, timestamp_ms = record
         if not builder.append(timestamp_ms, key, value, headers):
             return False
-        self._sinks.append((sink, first, 1))
+        self._sinks.append((sink, first, 1, 0))
         return True
 
     def extend(
@@ -277,6 +277,10 @@ class Accumulator:
     delivered_records: int = 0
     failed_records: int = 0
     unread: UnreadFailures = field(default_factory=UnreadFailures)
+    delivered_batches: int = 0
+    delivered_bytes: int = 0
+    retried_records: int = 0
+    """Delivered ones that were sent more than once."""
     _next_number: int = 0
 
     def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
@@ -379,6 +383,10 @@ class Accumulator:
         may_stand_twice = batch.maybe_appended and not batch.is_numbered
         result = DeliveredBatch(topic, partition, base_offset, batch.records_count, log_append_time_ms, may_stand_twice)
         self.delivered_records += batch.records_count
+        self.delivered_batches += 1
+        self.delivered_bytes += len(batch.data)
+        if batch.attempts > 1:
+            self.retried_records += batch.records_count
         self._settled(batch)
         for sink, first_index, count, start in batch.sinks:
             sink.delivered(result, first_index, count, start)

@@ -34,6 +34,7 @@ from strandline.client.errors import ClientClosed
 from strandline.client.groups.group import DueCall, GroupMetadata
 from strandline.client.options import AdminOptions, ConsumerOptions, ProducerOptions
 from strandline.client.polling import Polling
+from strandline.client.producer import TrioProducer
 from strandline.client.record_checks import Headers, headers_of, partition_of, timestamp_of, topic_of
 from strandline.client.settings import AdminSettings, ConsumerSettings, ProducerSettings
 from strandline.client.settings_help import shows_settings
@@ -163,6 +164,8 @@ class AioProducer(_AioClient[Producer]):
         """The partitions whose records cannot be delivered now, and why; see `TrioProducer.waiting`."""
         return self._front.waiting()
 
+    metrics = plain(TrioProducer.metrics)
+
     @property
     def delivered_records(self) -> int:
         """Records acknowledged so far."""
@@ -238,6 +241,7 @@ class AioConsumer(_AioClient[Consumer], Polling):
     position = awaited(TrioConsumer.position)
     high_watermark = plain(TrioConsumer.high_watermark)
     waiting = plain(TrioConsumer.waiting)
+    metrics = plain(TrioConsumer.metrics)
     commit = awaited(TrioConsumer.commit)
     commit_nowait = plain(TrioConsumer.commit_nowait)
     committed = awaited(TrioConsumer.committed)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import trio
 
+from strandline.client import metrics
 from strandline.client.assignment import Assigned, FetchedBatches, give_back
 from strandline.client.bootstrap import Reaching
 from strandline.client.errors import (
@@ -78,6 +79,7 @@ class TrioConsumer(Service, Polling, Inquiries):
         self._news = News()
         self._assigned: dict[TopicPartition, Assigned] = {}
         self._first = 0
+        self._taken_records = 0
         self._reader = Reader(self.settings)
         self._metadata = Metadata(self.settings, environment, on_change=self._on_layout)
         self._links = Links(self.settings, environment, self._metadata, self._pump.wake)
@@ -238,6 +240,19 @@ class TrioConsumer(Service, Polling, Inquiries):
         wanted = [state for state in self._assigned.values() if not state.paused and not state.has_records]
         hindered = {state.topic_partition: self._fetcher.hindrance(state, now) for state in wanted}
         return {topic_partition: why for topic_partition, why in hindered.items() if why is not None}
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers about this consumer, under Kafka's names, as of now.
+
+        Totals: records-consumed-total (by polls and loops), bytes-consumed-total (fetched, compressed), request-total.
+        Now: records-lag.TOPIC-PARTITION (records up to the high watermark of the last fetch) and their records-lag-max,
+        assigned-partitions, connection-count, requests-in-flight. In ms: request-latency-avg, request-latency-max (a
+        fetch waits for records for `fetch_max_wait_ms`), metadata-age (−1: never heard).
+        """
+        return {
+            **metrics.of_reading(self._assigned, self._taken_records, self._fetcher.fetched_bytes),
+            **metrics.of_connections(self._links, trio.current_time()),
+        }
 
     # --- Reading ---
 
@@ -425,6 +440,7 @@ class TrioConsumer(Service, Polling, Inquiries):
                 else:
                     self._pump.wake()  # compaction left batches without records: there is room for the next fetch
             self._fetcher.reset_when_drained(state)
+        self._taken_records += limit - left
         return taken
 
     def _lend(self) -> list[Loan]:

@@ -124,6 +124,7 @@ class Fetcher:
         self._on_positions = on_positions
         self._busy: dict[int, _Question] = {}
         self._turns = 0
+        self.fetched_bytes = 0
 
     def pump(self, now: float) -> float:
         """Send what fetches can be sent now; when there is more to do if nothing happens before."""
@@ -332,6 +333,7 @@ class Fetcher:
                 except RemoteProtocolError as error:
                     self._failed(state, error)
                     raise
+                self.fetched_bytes += len(records)
                 self._on_news()
             # A high watermark that goes back is a broker's mistake or an old leader's: never shown (invariant 8).
             state.high_watermark = max(state.high_watermark, part.high_watermark)

@@ -15,6 +15,7 @@ from strandline.client.errors import CannotReachBroker, ClientError
 from strandline.client.metadata import Metadata, backoff_ms
 from strandline.client.pipelined import PipelinedConnection
 from strandline.client.settings import ClientSettings
+from strandline.client.timed import RequestTimes, TimedConnection
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
 
@@ -82,7 +83,7 @@ class Link:
     async def _serve(self) -> None:
         """One connection from its beginning to its end."""
         links = self._links
-        connection = PipelinedConnection(await links.open(self.broker_id))
+        connection = TimedConnection(await links.open(self.broker_id), links.times)
         connection.on_drained = links.on_change
         self.connection = connection
         self.last_error = None
@@ -107,6 +108,7 @@ class Links:
         self.environment = environment
         self.metadata = metadata
         self.on_change = on_change
+        self.times = RequestTimes()
         self._links: dict[int, Link] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -117,6 +119,10 @@ class Links:
             if self._nursery is not None:
                 self._nursery.start_soon(link.run)
         return link
+
+    def connections(self) -> list[PipelinedConnection]:
+        """Those that are open."""
+        return [link.connection for link in self._links.values() if link.connection is not None]
 
     def known(self, broker_id: int) -> Link | None:
         """The link to a broker that was wanted before."""

@@ -181,6 +181,8 @@ class Metadata:
         allow_auto_topic_creation: bool = False,
     ) -> None:
         self.view = ClusterView()
+        self.updated_at: float | None = None
+        """When a broker told it last."""
         self.last_error: Exception | None = None
         self._settings = settings
         self._environment = environment
@@ -385,6 +387,7 @@ class Metadata:
             )
         self.view = self.view.merged(answer, has_all_topics=has_all_topics)
         self.bootstrap.answered()
+        self.updated_at = trio.current_time()
 
     def _disconnect(self) -> None:
         if self._connection is not None:

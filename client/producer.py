@@ -28,6 +28,7 @@ from typing import Any, Unpack
 
 import trio
 
+from strandline.client import metrics
 from strandline.client.accumulator import (
     Accumulator,
     EncodedBatch,
@@ -364,6 +365,20 @@ class TrioProducer(RunAcceptance):
         """The partitions whose records cannot be delivered now, and why: nobody leads them, the leader is out of reach
         or refuses. They are sent again until `delivery_timeout_ms` is over."""
         return self._sender.waiting(trio.current_time())
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers about this producer, under Kafka's names, as of now.
+
+        Totals: record-send-total (acknowledged), record-error-total (given up), record-retry-total (acknowledged after
+        more than one attempt), byte-total (of acknowledged batches, compressed), batch-send-total, request-total.
+        Averages over these: batch-size-avg (bytes), records-per-batch-avg. Now: batches-waiting (not settled),
+        buffer-total-bytes, buffer-available-bytes, connection-count, requests-in-flight. In ms: request-latency-avg,
+        request-latency-max, metadata-age (−1: never heard).
+        """
+        return {
+            **metrics.of_sending(self._accumulator),
+            **metrics.of_connections(self._links, trio.current_time()),
+        }
 
     @property
     def delivered_records(self) -> int:

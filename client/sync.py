@@ -63,6 +63,7 @@ class Consumer(Front[TrioConsumer]):
     position = blocking(TrioConsumer.position)
     high_watermark = plain(TrioConsumer.high_watermark)
     waiting = plain(TrioConsumer.waiting)
+    metrics = plain(TrioConsumer.metrics)
     commit = blocking(TrioConsumer.commit)
     commit_nowait = plain(TrioConsumer.commit_nowait)
     committed = blocking(TrioConsumer.committed)

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NoReturn, Unpack
 import trio
 
 from strandline.client.accumulator import EncodedBatch, EncodedBatches, Header, ToSend
+from strandline.client.carried import plain
 from strandline.client.delivery import DeliveredBatch, DeliverySink, FailedBatch
 from strandline.client.errors import (
     BufferFull,
@@ -271,6 +272,8 @@ class Producer(SyncClient):
     def waiting(self) -> dict[TopicPartition, Exception]:
         """See `TrioProducer.waiting`."""
         return self._now(self._client.waiting)
+
+    metrics = plain(TrioProducer.metrics)
 
     @property
     def delivered_records(self) -> int:

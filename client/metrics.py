@@ -1,0 +1,59 @@
+"""What `metrics()` of the clients tells: plain numbers under Kafka's names, from counters that cost nothing per record.
+
+Totals count from when the client was made. Times are in milliseconds, sizes in bytes as they are sent (compressed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from strandline.client.accumulator import Accumulator
+from strandline.client.assignment import Assigned
+from strandline.client.links import Links
+from strandline.protocol.types import NO_OFFSET, TopicPartition
+
+
+def of_connections(links: Links, now: float) -> dict[str, float]:
+    """What all clients have alike."""
+    connections, times = links.connections(), links.times
+    return {
+        "connection-count": len(connections),
+        "requests-in-flight": sum(connection.in_flight for connection in connections),
+        "request-total": times.count,
+        "request-latency-avg": times.total_s * 1000 / times.count if times.count else 0.0,
+        "request-latency-max": times.max_s * 1000,
+        "metadata-age": -1.0 if links.metadata.updated_at is None else (now - links.metadata.updated_at) * 1000,
+    }
+
+
+def of_sending(accumulator: Accumulator) -> dict[str, float]:
+    """What a producer has sent, and what waits."""
+    batches, memory = accumulator.delivered_batches, accumulator.settings.buffer_memory
+    return {
+        "record-send-total": accumulator.delivered_records,
+        "record-error-total": accumulator.failed_records,
+        "record-retry-total": accumulator.retried_records,
+        "byte-total": accumulator.delivered_bytes,
+        "batch-send-total": batches,
+        "batch-size-avg": accumulator.delivered_bytes / batches if batches else 0.0,
+        "records-per-batch-avg": accumulator.delivered_records / batches if batches else 0.0,
+        "batches-waiting": len(accumulator.outstanding),
+        "buffer-total-bytes": memory,
+        "buffer-available-bytes": max(0, memory - accumulator.used_bytes),
+    }
+
+
+def of_reading(assigned: Mapping[TopicPartition, Assigned], records: int, fetched_bytes: int) -> dict[str, float]:
+    """What a consumer has got, and how far it is behind."""
+    known = {
+        partition: max(0, state.high_watermark - state.read_position)
+        for partition, state in assigned.items()
+        if state.read_position != NO_OFFSET and state.high_watermark != NO_OFFSET
+    }
+    return {
+        "records-consumed-total": records,
+        "bytes-consumed-total": fetched_bytes,
+        "assigned-partitions": len(assigned),
+        "records-lag-max": max(known.values(), default=0),
+        **{f"records-lag.{partition}": lag for partition, lag in known.items()},
+    }

@@ -1,0 +1,67 @@
+"""What `metrics()` tells of a producer and a consumer."""
+
+from __future__ import annotations
+
+import trio
+
+from strandline import Consumer, Producer, TrioProducer
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.types import TopicPartition
+from unit.client.fake_broker import ApiKey, FakeCluster, Fault
+from unit.client.test_consumer import consumer
+from unit.client.test_sync import cluster
+
+__all__ = ["cluster"]
+
+T0 = TopicPartition("t", 0)
+
+
+async def test_a_producer_counts_records_batches_bytes_and_retries(autojump_clock) -> None:
+    fake = FakeCluster()
+    fake.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await fake.start(nursery)
+        settings = {"linger_ms": 0, "enable_idempotence": False}
+        async with TrioProducer(fake.bootstrap, environment=fake.environment(), **settings) as client:
+            before = client.metrics()
+            assert set(before.values()) == {0, -1.0, before["buffer-total-bytes"]}
+            await (await client.send_many("t", [(None, b"x" * 100)] * 10))
+            await trio.sleep(2)
+            told = client.metrics()
+            assert (told["record-send-total"], told["batch-send-total"], told["records-per-batch-avg"]) == (10, 1, 10)
+            assert told["byte-total"] == told["batch-size-avg"] > 1000
+            assert told["buffer-available-bytes"] == told["buffer-total-bytes"] == 33_554_432
+            assert (told["connection-count"], told["requests-in-flight"], told["request-total"]) == (1, 0, 1)
+            assert 0 <= told["request-latency-avg"] <= told["request-latency-max"]
+            assert told["metadata-age"] >= 2_000
+            fake.brokers[0].faults[ApiKey.PRODUCE].append(Fault(error=ErrorCode.NOT_ENOUGH_REPLICAS))
+            await (await client.send("t", b"again"))
+            told = client.metrics()
+            assert (told["record-send-total"], told["record-retry-total"], told["record-error-total"]) == (11, 1, 0)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_consumer_tells_how_far_it_is_behind(autojump_clock) -> None:
+    fake = FakeCluster()
+    fake.add_topic("t")
+    fake.fill(T0, [b"%d" % number for number in range(20)])
+    async with trio.open_nursery() as nursery:
+        await fake.start(nursery)
+        async with consumer(fake) as client:
+            assert client.metrics()["records-lag-max"] == 0
+            await client.assign([T0])
+            await client.poll(timeout_ms=1_000, max_records=5)
+            told = client.metrics()
+            assert (told["records-lag.t-0"], told["records-lag-max"], told["assigned-partitions"]) == (15, 15, 1)
+            assert told["records-consumed-total"] == 5 and told["bytes-consumed-total"] > 100
+            await client.__anext__()
+            assert client.metrics()["records-lag.t-0"] == 14, "a loop has read what it was given"
+        nursery.cancel_scope.cancel()
+
+
+def test_threads_are_told_the_same(cluster: FakeCluster) -> None:
+    cluster.add_topic("t")
+    with Producer(cluster.bootstrap) as producer, Consumer(cluster.bootstrap) as client:
+        producer.send("t", b"x").result()
+        assert producer.metrics()["record-send-total"] == 1
+        assert client.metrics()["records-consumed-total"] == 0
