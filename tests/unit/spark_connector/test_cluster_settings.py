@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from strandline.client.errors import InvalidTopic
+from strandline.client.errors import InvalidTopic, NoBrokerReachable
 from strandline.protocol.errors import ErrorCode
 from strandline.spark_connector.errors import ReadFailed
 from strandline.spark_connector.options.source_options import parse_options
@@ -67,10 +67,10 @@ def test_the_admin_client_takes_whatever_reaches_it() -> None:
 def test_a_cluster_that_nobody_reaches_is_an_error_with_a_condition_each_address_and_the_option(
     monkeypatch: pytest.MonkeyPatch, subscription: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(cluster, "UNKNOWN_AFTER_MS", 100)
-    servers = {"servers": "127.0.0.1:1,127.0.0.1:2", "kafka.default.api.timeout.ms": "100"}
+    monkeypatch.setattr(cluster, "UNKNOWN_AFTER_MS", 10_000)
+    servers = {"servers": "127.0.0.1:1,127.0.0.1:2", "kafka.bootstrap.timeout.ms": "100"}
     source = StrandlineDataSource(CaseInsensitiveDict({**servers, **subscription}))
-    words = r"^\[STRANDLINE_READ_FAILED\] .*127\.0\.0\.1:1.*127\.0\.0\.1:2.*; check kafka\.bootstrap\.servers"
+    words = r"^\[STRANDLINE_READ_FAILED\] .*127\.0\.0\.1:1.*127\.0\.0\.1:2.*, raise kafka\.bootstrap\.timeout\.ms$"
     wanted = OffsetRange("t", 0, 0, 1)
     batch = source.reader(source.schema())
     with pytest.raises(ReadFailed, match=words):
@@ -89,6 +89,11 @@ def test_a_cluster_that_nobody_reaches_is_an_error_with_a_condition_each_address
                 ask(stream)
         finally:
             stream.stop()
+
+
+def test_who_waited_for_something_else_is_told_the_option_for_that() -> None:
+    with pytest.raises(ReadFailed, match=r"raise kafka\.default\.api\.timeout\.ms$"), named_failures():
+        raise NoBrokerReachable("no broker answers: b:1: refused; not done within 100 ms (default_api_timeout_ms)")
 
 
 def test_a_failure_that_asking_again_cannot_mend_says_only_what_is_wrong() -> None:
