@@ -195,7 +195,7 @@ def _moves(witness: MetadataResponse | None, bootstrap_servers: str) -> Mapping[
     if not lacking:
         return {}
     from strandline import Admin
-    from strandline.cli.topics import MOVES_TIMEOUT_MS
+    from strandline.cli.topics_describe import MOVES_TIMEOUT_MS
     from strandline.client.errors import ClientError
 
     found: dict[TopicPartition, OngoingReassignment] = {}

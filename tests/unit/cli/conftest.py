@@ -20,6 +20,7 @@ from strandline.client.errors import (
     ClientError,
     FlushTimedOut,
     GroupNotEmpty,
+    InvalidTopicSettings,
     NoBrokerReachable,
     RecordTooLarge,
     UnknownGroup,
@@ -110,7 +111,7 @@ class FakeCluster:
     unheard: dict[int, ClientError] = field(default_factory=dict)
     """Brokers that do not say which groups they have."""
     unanswered: dict[TopicPartition | str, ClientError] = field(default_factory=dict)
-    """Partitions whose leader does not say where they end, and groups whose offsets cannot be read."""
+    """Partitions whose leader does not say where they end, groups whose offsets cannot be read, and "configs"."""
     moves: MovingReplicas = field(default_factory=MovingReplicas)
 
     def fill(self, topic: str, partition: int, values: Iterable[bytes], **fields: Any) -> None:
@@ -385,6 +386,8 @@ class FakeAdmin(FakeClient, FakeMovingAdmin):
     ) -> None:
         if name not in self.cluster.topics:
             raise unknown(name)
+        if count <= len(self.cluster.topics[name].partitions):
+            raise InvalidTopicSettings(ErrorCode.INVALID_PARTITIONS, f"topic {name!r}: INVALID_PARTITIONS")
         self.cluster.settings["enlarged"] = (name, count)
         self.cluster.settings["assigned"] = assignments
         self.cluster.settings["validate_only"] = validate_only

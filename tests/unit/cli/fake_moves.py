@@ -41,6 +41,7 @@ class MovingReplicas:
 
 class FakeMovingAdmin:
     cluster: Any
+    describe_configs: Any
 
     def _set(self, tp: TopicPartition, **changes: Any) -> None:
         topic: TopicView = self.cluster.topics[tp.topic]
@@ -136,6 +137,10 @@ class FakeMovingAdmin:
         return [DescribeConfigsResourceResult(key, value, False, False, source) for key, value in found.items()]
 
     def describe_topic_configs(
-        self, names: Iterable[str], keys: Sequence[str]
+        self, names: Iterable[str], keys: Sequence[str] = ()
     ) -> dict[str, list[DescribeConfigsResourceResult]]:
+        if "configs" in self.cluster.unanswered:
+            raise self.cluster.unanswered["configs"]
+        if not keys:
+            return {name: self.describe_configs(ConfigResource.TOPIC, name) for name in names}
         return {name: self.set_configs(ConfigResource.TOPIC, name) for name in names}

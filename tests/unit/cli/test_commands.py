@@ -23,7 +23,8 @@ def described(shell: Any) -> None:
 def test_describe_prints_kafkas_lines(shell: Any) -> None:
     described(shell)
     expected = (
-        "Topic: t\tTopicId: AAECAwQFBgcICQoLDA0ODw\tPartitionCount: 2\tReplicationFactor: 2\n"
+        "Topic: t\tTopicId: AAECAwQFBgcICQoLDA0ODw\tPartitionCount: 2\tReplicationFactor: 2"
+        "\tConfigs: retention.ms=7,secret=(not shown)\n"
         "\tTopic: t\tPartition: 0\tLeader: 1\tReplicas: 1,2\tIsr: 1,2\n"
         "\tTopic: t\tPartition: 1\tLeader: none\tReplicas: 2,3\tIsr: 2\n"
     )
