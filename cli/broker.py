@@ -9,11 +9,15 @@ starts. Exit code 0 after a clean stop, 1 when the broker failed, 2 for a config
 from __future__ import annotations
 
 import os
-from typing import IO
+from collections.abc import Mapping
+from typing import IO, TYPE_CHECKING
 
 import click
 
-from strandline.cli.options import defaults_option, key_value, properties_of
+from strandline.cli.options import defaults_option, key_value, output_option, properties_of, show_json
+
+if TYPE_CHECKING:
+    from strandline.runtime.config.keys import ConfigKey
 
 
 @click.command(
@@ -32,7 +36,8 @@ from strandline.cli.options import defaults_option, key_value, properties_of
 )
 @defaults_option("Keys that count where no other source has them, as an image brings them; $STRANDLINE_DEFAULTS.")
 @click.option("-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Wins over everything.")
-@click.option("--reference", is_flag=True, help="Print every key as a page in Markdown, and start nothing.")
+@click.option("--reference", is_flag=True, help="Print every key, as a page in Markdown or as JSON, and start nothing.")
+@output_option
 @click.pass_context
 def broker(
     ctx: click.Context,
@@ -41,12 +46,11 @@ def broker(
     defaults: IO[bytes] | None,
     overrides: tuple[str, ...],
     reference: bool,
+    output: str,
 ) -> int:
     """Run one broker in the foreground."""
     if reference:
-        from strandline.runtime.config.reference import reference as config_reference
-
-        click.echo(config_reference(), nl=False)
+        _show_reference(as_json=output == "json")
         return 0
     if source is None and not overrides and not from_environment:
         raise click.UsageError("give --config FILE, --from-environment, or the keys as --override KEY=VALUE", ctx)
@@ -69,4 +73,37 @@ def broker(
         click.echo(f"strandline broker: warning: {warning}", err=True)
     from strandline.broker.process import run_broker
 
-    return run_broker(config)
+    code = run_broker(config)
+    if output == "json":
+        why = {"name": "Failed", "message": "stderr and the broker's log say why it ended", "exit_code": code}
+        show_json("broker", broker_id=config.broker_id, **({} if code == 0 else {"error": why}))
+    return code
+
+
+def _show_reference(*, as_json: bool) -> None:
+    if not as_json:
+        from strandline.runtime.config.reference import reference
+
+        click.echo(reference(), nl=False)
+        return
+    from strandline.runtime.config.broker import BROKER_KEYS
+    from strandline.runtime.config.topic import TOPIC_KEYS
+
+    show_json("broker", broker_keys=_fields(BROKER_KEYS), topic_keys=_fields(TOPIC_KEYS))
+
+
+def _fields(keys: Mapping[str, ConfigKey]) -> list[dict[str, object]]:
+    return [
+        {
+            "key": key.name,
+            "type": key.kind.name,
+            "default": key.default_text,
+            "unit": key.unit or None,
+            "allowed": key.allowed.text,
+            "dynamic": key.dynamic,
+            "takes_effect": None if not key.dynamic else "at once" if key.live else "at the next start",
+            "honoured": key.honoured,
+            "documentation": key.doc,
+        }
+        for key in keys.values()
+    ]

@@ -6,7 +6,6 @@ something that should run does not), 2 wrong command line.
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from strandline.cli.cluster_state import DATA_VARIABLE, DEFAULT_DATA_DIR
-from strandline.cli.options import key_value, output_option
+from strandline.cli.options import key_value, output_option, show_json
 from strandline.cli.wording import counted
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def up(brokers: int | None, port: int, override_texts: tuple[str, ...], data_dir
         raise click.UsageError(str(error)) from None
     report = describe(cluster)
     if output == "json":
-        click.echo(json.dumps(report))
+        show_json("up", **report)
         return
     show(report)
     if cluster.properties:
@@ -118,7 +117,7 @@ def status(ctx: click.Context, data_dir: Path, output: str) -> None:
 
     report = describe(EmbeddedCluster.recorded(data_dir))
     if output == "json":
-        click.echo(json.dumps(report))
+        show_json("status", **report)
     else:
         show(report)
         click.echo(f"\n{verdict(report)}")
@@ -136,7 +135,7 @@ def down(timeout_s: int, data_dir: Path, output: str) -> None:
 
     cluster = clusters.down(data_dir, timeout_s)
     if output == "json":
-        click.echo(json.dumps({"stopped": True, "data_dir": str(cluster.data_dir)}))
+        show_json("down", stopped=True, data_dir=str(cluster.data_dir))
     else:
         click.echo(f"stopped; the data stays in {cluster.data_dir}")
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ import trio
 
 from strandline.cli.demo_check import DemoFailed, Findings, check
 from strandline.cli.demo_source import SourceFile, standard_library
+from strandline.cli.options import output_option, show_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,21 +58,28 @@ _MARKER = "Made by strandline demo: the next demo in this folder removes the clu
 )
 @click.option("--files", "limit", type=click.IntRange(min=6), help="Only so many files.  [default: all]")
 @click.option("--no-spark", is_flag=True, help="Leave out the Spark step.")
-def demo(keep: bool, data_dir: Path, limit: int | None, no_spark: bool) -> None:
+@output_option
+def demo(keep: bool, data_dir: Path, limit: int | None, no_spark: bool, output: str) -> None:
     """Show the whole system at work: replicate, fail over, consume, read in Spark, and check every byte."""
-    Demo(data_dir, keep=keep, with_spark=not no_spark, limit=limit).run()
+    shown = Demo(data_dir, keep=keep, with_spark=not no_spark, limit=limit, is_quiet=output == "json")
+    shown.run()
+    if output == "json":
+        show_json("demo", **shown.proven())
 
 
 class Demo:
     """One run; the steps are its methods, in order."""
 
-    def __init__(self, data_dir: Path, *, keep: bool, with_spark: bool, limit: int | None) -> None:
+    def __init__(
+        self, data_dir: Path, *, keep: bool, with_spark: bool, limit: int | None, is_quiet: bool = False
+    ) -> None:
+        """is_quiet: what happens is told on stderr."""
         from rich.console import Console
 
         from strandline.cli.cluster import EmbeddedCluster
         from strandline.cli.demo_traffic import Ledger
 
-        self.console: Console = Console(highlight=False)
+        self.console: Console = Console(highlight=False, stderr=is_quiet)
         self.cluster: EmbeddedCluster = EmbeddedCluster(data_dir)
         self.ledger: Ledger = Ledger()
         self.keep = keep
@@ -270,6 +279,18 @@ class Demo:
             ]
         for command in commands:
             self.console.print(f"    strandline {command}", markup=False, soft_wrap=True)
+
+    def proven(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {
+            "data_dir": str(self.cluster.data_dir),
+            "bootstrap_servers": self.cluster.bootstrap_servers if self.keep else None,
+            "files": self.findings.files,
+            "records": self.findings.records,
+            "failover": None if self.failover is None else asdict(self.failover),
+            "with_spark": self.with_spark,
+            "figures": self.figures,
+        }
 
     # --- helpers -----------------------------------------------------------------------------------------------
 

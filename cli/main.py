@@ -4,6 +4,8 @@ Rules of this file:
 * `strandline --help` imports nothing but click: the table below holds each subcommand's one-line help.
 * No exception leaves `run`. What a user can mend is one line on stderr that names the thing and the remedy; the exit
   code is one of EXIT_CODES. STRANDLINE_DEBUG=1 adds the traceback.
+* With `--output json` stdout has one object whatever happens; that of a failure has `error` (`Failure`), in one line:
+  it may be the last one of a stream. stderr has its line all the same.
 * A closed output pipe (`strandline consume … | head`) ends the command quietly with exit code 1.
 """
 
@@ -11,6 +13,8 @@ from __future__ import annotations
 
 import errno
 import importlib
+import itertools
+import json
 import os
 import signal
 import sys
@@ -20,7 +24,7 @@ from typing import NamedTuple, NoReturn, TextIO
 
 import click
 
-from strandline.cli.session import EXIT_DIFFERENT, EXIT_INTERRUPTED, CommandLine, Session
+from strandline.cli.session import EXIT_DIFFERENT, EXIT_INTERRUPTED, JSON_VERSION, CommandLine, Session
 from strandline.cli.wording import printable
 from strandline.runtime.processes.interrupts import repeat_lost_interrupt
 
@@ -151,7 +155,7 @@ def run(args: Sequence[str], *, session: Session | None = None) -> int:
     `session`: through which commands reach a cluster (tests pass a fake one).
     """
     session = session or Session()
-    session.line = CommandLine()
+    session.line = CommandLine(command=args[0] if args and args[0] in COMMANDS else "", as_json=asks_for_json(args))
     try:
         result = cli.main(list(args), prog_name="strandline", standalone_mode=False, obj=session)
     except BaseException as error:
@@ -159,8 +163,24 @@ def run(args: Sequence[str], *, session: Session | None = None) -> int:
     return result if isinstance(result, int) else EXIT_OK
 
 
+def asks_for_json(args: Sequence[str]) -> bool:
+    """Whether a failure is to be told to a program, even if the rest cannot be understood. -J is consume's."""
+    words = args[: args.index("--")] if "--" in args else args
+    pairs = itertools.pairwise(words)
+    return "--output=json" in words or ("--output", "json") in pairs or (words[:1] == ["consume"] and "-J" in words)
+
+
+class Failure(NamedTuple):
+    """`name`: the broker's name for it, else the kind of error. JSON has the three fields under `error`."""
+
+    name: str
+    message: str
+    exit_code: int
+
+
 def report(error: BaseException, line: CommandLine | None = None) -> int:
     """Tell the user about `error` in one line on stderr; returns the exit code. `line`: what was asked for."""
+    line = line or CommandLine()
     if os.environ.get("STRANDLINE_DEBUG"):
         traceback.print_exception(error, file=sys.stderr)
     error = unwrapped(error)
@@ -171,18 +191,44 @@ def report(error: BaseException, line: CommandLine | None = None) -> int:
     if is_closed_pipe(error):
         discard_output()
         return EXIT_FAILED
+    failure = failure_of(error, line)
+    where = f" (see '{usage_of(error)} --help')" if isinstance(error, click.UsageError) else ""
+    complain(failure.message + where)
+    if line.as_json and not line.is_answered:
+        answer(error, failure, line)
+    return failure.exit_code
+
+
+def failure_of(error: BaseException, line: CommandLine) -> Failure:
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        complain("interrupted")
-        return EXIT_INTERRUPTED
+        return Failure("Interrupted", "interrupted", EXIT_INTERRUPTED)
     if isinstance(error, click.UsageError):
-        command = error.ctx.command_path if error.ctx else "strandline"
-        complain(f"{error.format_message()} (see '{command} --help')")
-        return EXIT_USAGE
+        return Failure("UsageError", error.format_message(), EXIT_USAGE)
+    code = getattr(error, "code", None)
+    name = getattr(code, "name", None) or type(error).__name__
     text = describe(error)
-    if line is not None and line.unless_reached and type(error).__name__ == "NoBrokerReachable":
+    if line.unless_reached and name == "NoBrokerReachable":
         text = f"{text}; {line.unless_reached}"
-    complain(text)
-    return EXIT_FAILED
+    return Failure("Failed" if name == "ClickException" else name, text, EXIT_FAILED)
+
+
+def usage_of(error: click.UsageError) -> str:
+    return error.ctx.command_path if error.ctx else "strandline"
+
+
+def command_of(error: BaseException, line: CommandLine) -> str:
+    """As far as it was understood: a subcommand whose own options were wrong has said nothing of itself."""
+    found = ".".join(usage_of(error).split()[1:]) if isinstance(error, click.UsageError) else ""
+    return max(found, line.command, key=len)
+
+
+def answer(error: BaseException, failure: Failure, line: CommandLine) -> None:
+    """The failure as the object that a program waits for; whoever reads may be gone."""
+    fields = {"_command": command_of(error, line), "_version": JSON_VERSION, "error": failure._asdict()}
+    try:
+        click.echo(json.dumps(fields))
+    except OSError:
+        discard_output()
 
 
 def describe(error: BaseException) -> str:

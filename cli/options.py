@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import click
 
 from strandline.cli.cluster_state import DATA_VARIABLE
-from strandline.cli.session import BOOTSTRAP_VARIABLE, bootstrap_of, session_of
+from strandline.cli.session import BOOTSTRAP_VARIABLE, JSON_VERSION, bootstrap_of, session_of
 
 if TYPE_CHECKING:
     from strandline import Admin, Consumer
@@ -93,14 +93,23 @@ def settings_option(function: F) -> F:
 
 
 def output_option(function: F) -> F:
-    """`--output text|json`"""
+    """`--output text|json`. Failures have the same shape then (`main`)."""
     return click.option(
         "--output",
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
+        is_eager=True,
+        callback=_keep_output,
         help="json is for programs and keeps its shape; text may change.",
     )(function)
+
+
+def _keep_output(ctx: click.Context, parameter: click.Parameter, output: str) -> str:
+    line = session_of(ctx).line
+    line.as_json = line.as_json or output == "json"
+    line.command = ".".join(ctx.command_path.split()[1:])
+    return output
 
 
 def page_option(function: F) -> F:
@@ -120,11 +129,9 @@ def _in_a_folder(path: Path | None) -> Path | None:
     return path
 
 
-JSON_VERSION = 1
-
-
 def show_json(command: str, **fields: object) -> None:
-    """What a command answers to programs: one object."""
+    """What a command answers to programs: one object, and nothing else on stdout."""
+    session_of(click.get_current_context()).line.is_answered = True
     click.echo(json.dumps({"_command": command, "_version": JSON_VERSION, **fields}, indent=2))
 
 

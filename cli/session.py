@@ -27,6 +27,9 @@ EXIT_INTERRUPTED = 130
 EXIT_DIFFERENT = 3
 """Exit code of a comparison that was done and found a difference: not that of a failure."""
 
+JSON_VERSION = 1
+"""Of the shape of `--output json`: a field that goes or changes its meaning makes it 2, one more does not."""
+
 DEFAULT_BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_VARIABLE = "STRANDLINE_BOOTSTRAP"
 
@@ -39,6 +42,12 @@ class CommandLine:
     """--data: the folder of the cluster that is meant."""
     unless_reached: str = ""
     """What to say, too, should no broker answer: nobody has named the address."""
+    command: str = ""
+    """As JSON has it, `groups.reset`; as far as it is understood."""
+    as_json: bool = False
+    """--output json is asked for, though the rest may be wrong."""
+    is_answered: bool = False
+    """The one object is out."""
 
 
 class Session:

@@ -111,6 +111,7 @@ def topics(
 ) -> int:
     """Create, enlarge, list, describe and delete topics."""
     action, names = action_and_names(words, flags, topics)
+    session_of(ctx).line.command = f"topics.{action}"
     if action != "create" and (replication_factor is not None or configs or if_not_exists):
         raise click.UsageError("--replication-factor, --config and --if-not-exists go with --create", ctx)
     if action not in ("create", "alter") and (partitions is not None or replica_assignment or validate_only):
