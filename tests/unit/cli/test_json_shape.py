@@ -71,7 +71,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "broker": ("--reference",),
     "ready": ("--admin", "127.0.0.1:1"),
 }
-"""Of each command a call that works in `site`."""
+"""Of each command a call that works in `site`. `bench` measures real clusters; its answers have tests of their own."""
 
 
 def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -85,7 +85,7 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple
         yield from leaves(found, (*path, name))
 
 
-EVERY = [".".join(path) for path in leaves(cli) if path[0] != "bench"]
+EVERY = [".".join(path) for path in leaves(cli)]
 ASKING = [name for name in EVERY if name not in LOCAL]
 
 
@@ -134,10 +134,10 @@ def site(shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_of_each_command_a_working_call_is_known() -> None:
-    assert sorted(WORKING) == sorted(EVERY)
+    assert sorted(WORKING) == sorted(name for name in EVERY if not name.startswith("bench."))
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", WORKING)
 def test_every_command_answers_with_one_object(site: Any, name: str) -> None:
     ran = site(*words(name), *WORKING[name], "--output", "json")
     assert ran.code == 0, ran.err
@@ -166,7 +166,7 @@ def test_a_wrong_command_line_is_told_to_programs_too(site: Any, name: str, orde
 
 @pytest.mark.parametrize("name", ASKING)
 def test_a_cluster_that_is_down_is_told_to_programs_too(site: Any, name: str) -> None:
-    ran = site(*words(name), *WORKING[name], "--output=json", "--data", "gone")
+    ran = site(*words(name), *WORKING.get(name, ()), "--output=json", "--data", "gone")
     told = json.loads(ran.out)
     assert (ran.code, ran.err.count("\n")) == (1, 1)
     assert told["_command"] == ("topics.describe" if name == "topics" else name)
