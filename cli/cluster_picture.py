@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from strandline.cli.item_errors import error_fields
 from strandline.cli.options import LOOK_TIMEOUT_MS
 from strandline.cli.tables import show_table
 from strandline.cli.wording import counted, printable, sized
@@ -185,7 +186,7 @@ def figures_json(picture: ClusterPicture, found: PlanFigures) -> dict[str, Any]:
             }
             for broker_id, (before, after) in found.rows.items()
         ],
-        "unheard": [{"broker": each, "message": str(error)} for each, error in picture.unheard.items()],
+        "unheard": [{"broker": each, **error_fields(error)} for each, error in picture.unheard.items()],
     }
 
 

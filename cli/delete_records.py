@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from strandline.cli.item_errors import error_fields
 from strandline.cli.json_files import read_json
 from strandline.cli.options import (
     admin_of,
@@ -120,19 +121,16 @@ def _confirm(asked: dict[TopicPartition, int], yes: bool) -> None:
 
 def _report(results: dict[TopicPartition, Any], *, as_json: bool) -> int:
     """Show what became of each partition; 1 if any failed."""
-    from strandline.protocol.errors import error_code
-
-    rows = []
+    rows: list[dict[str, Any]] = []
     for tp, result in results.items():
-        failed = isinstance(result, Exception)
-        code = getattr(result, "code", None)
-        error = (error_code(code).name if code is not None else type(result).__name__) if failed else None
-        low_watermark = None if failed else result
-        rows.append({"topic": tp.topic, "partition": tp.partition, "low_watermark": low_watermark, "error": error})
+        error = result if isinstance(result, Exception) else None
+        low_watermark = None if error is not None else result
+        where = {"topic": tp.topic, "partition": tp.partition, "low_watermark": low_watermark}
+        rows.append({**where, **error_fields(error)})
         if as_json:
-            rows[-1]["message"] = str(result) if failed else ""
-        elif failed:
-            click.echo(f"strandline: {result}", err=True)
+            continue
+        if error is not None:
+            click.echo(f"strandline: {error}", err=True)
         else:
             click.echo(f"partition: {tp}\tlow_watermark: {low_watermark}")
     if as_json:

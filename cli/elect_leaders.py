@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from strandline.cli.cluster_picture import named, tell_failures
+from strandline.cli.item_errors import error_fields
 from strandline.cli.json_files import read_partitions
 from strandline.cli.options import (
     LOOK_TIMEOUT_MS,
@@ -147,11 +148,9 @@ def _row(tp: TopicPartition, result: int | Exception, topics: Mapping[str, Topic
     was = view.leader if view is not None and view.leader >= 0 else None
     row: dict[str, Any] = {"topic": tp.topic, "partition": tp.partition, "leader_before": was, "leader": was}
     if not isinstance(result, Exception):
-        return {**row, "leader": result if result >= 0 else None, "elected": True, "error": None, "message": ""}
-    code = getattr(result, "code", None)
-    is_fine = code == ErrorCode.ELECTION_NOT_NEEDED
-    error = None if is_fine else code.name if isinstance(code, ErrorCode) else type(result).__name__
-    return {**row, "elected": False, "error": error, "message": "" if is_fine else str(result)}
+        return {**row, "leader": result if result >= 0 else None, "elected": True, **error_fields(None)}
+    is_fine = getattr(result, "code", None) == ErrorCode.ELECTION_NOT_NEEDED
+    return {**row, "elected": False, **error_fields(None if is_fine else result)}
 
 
 def _show(rows: list[dict[str, Any]], unclean: bool) -> None:

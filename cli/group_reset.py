@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from strandline.cli.item_errors import error_fields
 from strandline.cli.offset_range import START, BoundKind, InvalidOffset, parse_offset_range
 from strandline.cli.options import (
     admin_of,
@@ -361,7 +362,7 @@ def _show_json(
             "before": committed[tp].offset if tp in committed else None,
             "after": plan.after,
             "note": plan.note,
-            "error": str(failures[tp]) if failures.get(tp) is not None else None,
+            **error_fields(failures.get(tp)),
         }
         for tp, plan in plans.items()
     ]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from strandline.cli.group_reset import reset
+from strandline.cli.item_errors import error_fields
 from strandline.cli.options import (
     LOOK_TIMEOUT_MS,
     admin_of,
@@ -95,12 +96,16 @@ def list_all(
                 {"group": each.group_id, "state": each.state, "protocol_type": each.protocol_type}
                 for each in listing.groups
             ],
-            failures=[{"broker": broker_id, "message": str(error)} for broker_id, error in listing.failures.items()],
+            failures=_unheard(listing.failures),
         )
     else:
         show_table(("group", "state", "type"), listing.groups)
         _tell_failures(listing.failures)
     return 1 if listing.failures else 0
+
+
+def _unheard(failures: Mapping[int, Exception]) -> list[dict[str, Any]]:
+    return [{"broker": broker_id, **error_fields(error)} for broker_id, error in failures.items()]
 
 
 def _tell_failures(failures: Mapping[int, Exception]) -> None:
@@ -171,9 +176,8 @@ def describe(
     parts = {name: _parts(view, committed[name], ends) for name, view in views.items()}
     if output == "json":
         entries = [_fields(view, parts[name]) for name, view in views.items()]
-        entries += [_error_fields(name, error) for name, error in errors.items()]
-        unheard = [{"broker": broker_id, "message": str(error)} for broker_id, error in failures.items()]
-        show_json("groups.describe", groups=entries, failures=unheard)
+        entries += [{"group": name, **error_fields(error)} for name, error in errors.items()]
+        show_json("groups.describe", groups=entries, failures=_unheard(failures))
     else:
         for name, view in views.items():
             _show(view, parts[name], members=members, lag=lag or not members)
@@ -310,17 +314,7 @@ def _fields(view: GroupView, parts: list[Part]) -> dict[str, Any]:
             }
             for part in parts
         ],
-    }
-
-
-def _error_fields(name: str, error: Exception) -> dict[str, Any]:
-    from strandline.protocol.errors import error_code
-
-    code = getattr(error, "code", None)
-    return {
-        "group": name,
-        "error": type(error).__name__ if code is None else error_code(code).name,
-        "message": str(error),
+        **error_fields(None),
     }
 
 
@@ -347,7 +341,7 @@ def delete(
     with admin_of(ctx, bootstrap, settings, CHANGE_TIMEOUT_MS) as admin:
         results = admin.delete_groups(names)
     if output == "json":
-        show_json("groups.delete", groups=[_outcome({"group": name}, error) for name, error in results.items()])
+        show_json("groups.delete", groups=[{"group": name, **error_fields(error)} for name, error in results.items()])
         return 1 if any(results.values()) else 0
     return _tell({f"Deleted group {name}.": error for name, error in results.items()})
 
@@ -380,7 +374,7 @@ def delete_offsets(
         partitions = list(_committed(admin, name, named))
         results = admin.delete_group_offsets(name, partitions)
     if output == "json":
-        rows = [_outcome({"topic": tp.topic, "partition": tp.partition}, error) for tp, error in results.items()]
+        rows = [{"topic": tp.topic, "partition": tp.partition, **error_fields(e)} for tp, e in results.items()]
         show_json("groups.delete-offsets", group=name, partitions=rows)
         return 1 if any(results.values()) else 0
     return _tell({f"Deleted what group {name} had committed of {tp}.": error for tp, error in results.items()})
@@ -405,11 +399,6 @@ def _committed(admin: Admin, name: str, named: Iterable[tuple[str, list[int] | N
 
 def _confirm(what: str, yes: bool) -> None:
     ask_first(f"Delete {what}?", f"this deletes {what} for good", yes=yes)
-
-
-def _outcome(fields: dict[str, Any], error: Exception | None) -> dict[str, Any]:
-    told = {"error": None, "message": ""} if error is None else _error_fields("", error)
-    return {**fields, "error": told["error"], "message": told["message"]}
 
 
 def _tell(results: Mapping[str, Exception | None]) -> int:

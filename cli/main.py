@@ -24,6 +24,7 @@ from typing import NamedTuple, NoReturn, TextIO
 
 import click
 
+from strandline.cli.item_errors import error_name
 from strandline.cli.session import EXIT_DIFFERENT, EXIT_INTERRUPTED, JSON_VERSION, CommandLine, Session
 from strandline.cli.wording import printable
 from strandline.runtime.processes.interrupts import repeat_lost_interrupt
@@ -204,12 +205,11 @@ def failure_of(error: BaseException, line: CommandLine) -> Failure:
         return Failure("Interrupted", "interrupted", EXIT_INTERRUPTED)
     if isinstance(error, click.UsageError):
         return Failure("UsageError", error.format_message(), EXIT_USAGE)
-    code = getattr(error, "code", None)
-    name = getattr(code, "name", None) or type(error).__name__
+    name = error_name(error)
     text = describe(error)
     if line.unless_reached and name == "NoBrokerReachable":
         text = f"{text}; {line.unless_reached}"
-    return Failure("Failed" if name == "ClickException" else name, text, EXIT_FAILED)
+    return Failure(name, text, EXIT_FAILED)
 
 
 def usage_of(error: click.UsageError) -> str:

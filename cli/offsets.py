@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from strandline.cli.item_errors import error_fields, error_name
 from strandline.cli.log_bounds import bounds_of, sizes_of
 from strandline.cli.offset_range import FROM_START, InvalidOffset, parse_offset_range, resolve
 from strandline.cli.options import (
@@ -117,7 +118,7 @@ def offsets(
     rows = []
     for tp, bounds in sorted(found.items()):
         if isinstance(bounds, Exception):
-            failures.append(_failure(tp, bounds))
+            failures.append(Failure(tp.topic, tp.partition, error_name(bounds), f"{tp}: {bounds}"))
             continue
         first, stop = resolve(wanted, bounds)
         end = bounds.end if stop is None else min(stop, bounds.end)
@@ -160,14 +161,6 @@ def _leaders(topics: Mapping[str, TopicView], named: Named) -> tuple[dict[TopicP
     return leaders, failures
 
 
-def _failure(partition: TopicPartition, error: Exception) -> Failure:
-    from strandline.protocol.errors import error_code
-
-    code = getattr(error, "code", None)
-    name = error_code(code).name if code is not None else type(error).__name__
-    return Failure(partition.topic, partition.partition, name, f"{partition}: {error}")
-
-
 def _show(rows: list[Row], *, with_part: bool) -> None:
     to_people = sys.stdout.isatty()
     numbers = ["partition", "leader", "earliest", "latest", *(["from", "to"] if with_part else []), "records", "size"]
@@ -198,8 +191,7 @@ def _show_json(rows: list[Row], failures: list[Failure], silent: Mapping[int, Ex
             "to": row.stop,
             "records": row.records,
             "size_bytes": row.size_bytes,
-            "error": None,
-            "message": "",
+            **error_fields(None),
         }
         for row in rows
     ]
@@ -207,5 +199,5 @@ def _show_json(rows: list[Row], failures: list[Failure], silent: Mapping[int, Ex
         {"topic": each.topic, "partition": each.partition, **nothing, "error": each.error, "message": each.message}
         for each in failures
     ]
-    unheard = [{"broker": broker_id, "message": str(why)} for broker_id, why in silent.items()]
+    unheard = [{"broker": broker_id, **error_fields(why)} for broker_id, why in silent.items()]
     show_json("offsets", partitions=partitions, failures=unheard)

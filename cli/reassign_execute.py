@@ -20,6 +20,7 @@ from strandline.cli.cluster_picture import (
     show_figures,
     tell_failures,
 )
+from strandline.cli.item_errors import error_fields
 from strandline.cli.json_files import one_path, plan_argument, read_assignment, write_assignment
 from strandline.cli.options import admin_of, bootstrap_option, output_option, settings_option, show_json
 from strandline.cli.reassign_execution import watch_plan
@@ -133,7 +134,7 @@ def _begin(
 
 
 def _show_outcome(told: Mapping[str, Any], began: _Began, removed: list[str], *, done: bool) -> None:
-    rows = [{"topic": tp.topic, "partition": tp.partition, "message": str(e)} for tp, e in began.errors.items()]
+    rows = [{"topic": tp.topic, "partition": tp.partition, **error_fields(e)} for tp, e in began.errors.items()]
     file = None if began.roll_back is None else str(began.roll_back)
     show_json("reassign.execute", **told, rollback_file=file, errors=rows, done=done, throttles_removed=removed)
 

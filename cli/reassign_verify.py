@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from strandline.cli.cluster_picture import ClusterPicture, look, named, tell_failures
+from strandline.cli.item_errors import error_fields
 from strandline.cli.json_files import Assignment, one_path, plan_argument, read_assignment
 from strandline.cli.options import admin_of, bootstrap_option, output_option, settings_option, show_json
 from strandline.cli.reassign_execution import SETTLING_LOOKS, SETTLING_S, Progress, progress
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
 TIMEOUT_MS = 60_000
 LATE = "cancelled, and not done with before somebody leads it; to look again: strandline reassign verify"
+
+
+class StillUnderWay(Exception):
+    """It was cancelled, and is not done with."""
+
 
 DONE, UNDER_WAY, ELSEWHERE, GONE = "done", "under way", "elsewhere", "gone"
 """What is said of a partition of a plan. ELSEWHERE: nothing is under way, and it does not lie as the plan says."""
@@ -160,7 +166,7 @@ def cancel(
                 "topic": tp.topic,
                 "partition": tp.partition,
                 "replicas": list(picture.original(tp)),
-                "message": str(errors.get(tp, LATE if tp in late else "")),
+                **error_fields(errors.get(tp) or (StillUnderWay(LATE) if tp in late else None)),
             }
             for tp in wanted
         ]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from strandline.cli.item_errors import error_fields
 from strandline.cli.options import (
     admin_of,
     bootstrap_option,
@@ -96,8 +97,7 @@ def _as_json(found: RecoveredPartition, accept_loss: bool) -> dict[str, object]:
             }
             for replica in found.replicas
         ],
-        "error": None,
-        "message": "",
+        **error_fields(None),
     }
 
 
@@ -108,8 +108,7 @@ def _refusal_as_json(tp: TopicPartition, error: AnsweredError) -> dict[str, obje
         "recovered": False,
         "leader": None,
         "replicas": [],
-        "error": error.code.name,
-        "message": str(error),
+        **error_fields(error),
     }
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from strandline.cli.item_errors import error_name
 from strandline.cli.options import show_json
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ def change_each(
     names: Iterable[str], change: Callable[[str], None], done: str, fine: ErrorCode | None, why_fine: str
 ) -> list[Outcome]:
     """Change one topic after the other. fine: an error that counts as none, of which `why_fine` is said."""
-    from strandline.protocol.errors import error_code
-
     outcomes = []
     for name in names:
         try:
@@ -42,7 +41,7 @@ def change_each(
             if code == fine:
                 outcomes.append(Outcome(name, why_fine.format(name)))
             else:
-                outcomes.append(Outcome(name, str(error), error_code(code).name))
+                outcomes.append(Outcome(name, str(error), error_name(error)))
         else:
             outcomes.append(Outcome(name, done.format(name)))
     return outcomes

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
 
+from strandline.cli.item_errors import error_fields, error_name
 from strandline.cli.log_bounds import Asked, bounds_of
 from strandline.cli.options import show_json
 from strandline.cli.topic_outcomes import Outcome, code_of
@@ -91,8 +92,6 @@ def describe(
 
 
 def _topics(admin: Admin, names: Sequence[str], filters: Filters) -> tuple[list[TopicView], list[Outcome]]:
-    from strandline.protocol.errors import error_code
-
     if not names:
         return sorted(admin.describe_topics().values(), key=lambda topic: topic.name), []
     found, failed = [], []
@@ -100,11 +99,10 @@ def _topics(admin: Admin, names: Sequence[str], filters: Filters) -> tuple[list[
         try:
             found.append(admin.describe_topics([name])[name])
         except Exception as error:
-            code = code_of(error)
-            if code is None:
+            if code_of(error) is None:
                 raise
             if not filters.if_exists:
-                failed.append(Outcome(name, str(error), error_code(code).name))
+                failed.append(Outcome(name, str(error), error_name(error)))
     return found, failed
 
 
@@ -283,7 +281,7 @@ def _topic_fields(topic: TopicView, partitions: Partitions, picture: Picture) ->
             }
             for number, each in partitions
         ],
-        "error": None,
+        **error_fields(None),
     }
 
 

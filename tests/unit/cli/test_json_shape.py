@@ -217,3 +217,24 @@ def test_an_item_that_failed_does_not_make_a_second_object(site: Any) -> None:
 
 def test_consumes_short_form_asks_for_json_too(site: Any) -> None:
     assert json.loads(site("consume", "-J", "-t", "gone").out)["error"]["exit_code"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        ("topics", "topics"),
+        ("offsets", "partitions"),
+        ("groups.describe", "groups"),
+        ("groups.reset", "partitions"),
+        ("groups.delete", "groups"),
+        ("groups.delete-offsets", "partitions"),
+        ("elect-leaders", "partitions"),
+        ("recover", "partitions"),
+        ("delete-records", "partitions"),
+    ],
+)
+def test_each_of_several_things_has_an_error_of_its_own(site: Any, name: str, rows: str) -> None:
+    site.cluster.moves.election = {T0: 1}
+    told = json.loads(site(*words(name), *WORKING[name], "--output", "json").out)[rows]
+    assert told
+    assert all((each["error"], each["message"]) == (None, "") for each in told)
