@@ -162,6 +162,9 @@ def describe(
         show_json("configs.describe", **entity.as_json(), configs=[_fields(each, table) for each in shown])
         return
     rows = [_row(entry, table) for entry in shown]
+    if not rows:
+        click.echo(f"note: nothing is set for {entity}", err=True)
+        return
     if sys.stdout.isatty():
         columns = ("key", "value", "set in", "changes", *(("unit", "meaning") if everything else ()))
         show_table(columns, [row[: len(columns)] for row in rows])

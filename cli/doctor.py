@@ -124,9 +124,14 @@ def cluster(session: Session, target: Target) -> str:
     """The cluster answers, and its brokers are reached at the addresses that they advertise."""
     if target.is_down:
         raise Unfit(target.is_down)
-    with session.admin(target.bootstrap, default_api_timeout_ms=CLUSTER_TIMEOUT_MS) as admin:
-        view = admin.describe_cluster()
-        admin.list_topics()
+    from strandline.client.errors import NoBrokerReachable
+
+    try:
+        with session.admin(target.bootstrap, default_api_timeout_ms=CLUSTER_TIMEOUT_MS) as admin:
+            view = admin.describe_cluster()
+            admin.list_topics()
+    except NoBrokerReachable as error:
+        raise Unfit("; ".join(filter(None, (str(error), session.line.unless_reached)))) from error
     brokers = ", ".join(f"{each.broker_id} at {each.address}" for each in view.brokers.values())
     controller = view.controller_id if view.controller_id >= 0 else "none"
     return f"{target.bootstrap}: brokers {brokers}; controller {controller}"

@@ -130,6 +130,32 @@ def test_topics_are_listed_described_and_deleted(shell: Shell) -> None:
     assert topic.encode() not in shell("topics", "--list").stdout.splitlines()
 
 
+def test_offsets_and_configs_of_a_topic_are_told_and_changed(shell: Shell) -> None:
+    topic = created(shell, "measured", lines=b"a\nb\nc\n")
+
+    def told(*args: str) -> dict[str, Any]:
+        ran = shell(*args, "--output", "json")
+        assert ran.returncode == 0, ran.stderr
+        return dict(json.loads(ran.stdout))
+
+    assert shell("delete-records", f"{topic}:0", "--before", "1", "--yes").returncode == 0
+    [row] = told("offsets", f"{topic}:0", "--at", "@-1h")["partitions"]
+    assert (row["earliest"], row["latest"], row["from"], row["to"], row["records"]) == (1, 3, 1, 3, 2)
+    assert row["size_bytes"] > 0
+    [later] = told("offsets", topic, "--at", "@2099-01-01")["partitions"]
+    assert (later["from"], later["records"]) == (3, 0)
+    assert shell("configs", "alter", "-t", topic, "--add", "retention.ms=86400000").returncode == 0
+    [described] = told("topics", "describe", topic, "--offsets")["topics"]
+    assert described["configs"]["retention.ms"] == "86400000"
+    assert [(each["earliest"], each["latest"]) for each in described["partitions"]] == [(1, 3)]
+    [retention] = told("configs", "describe", "-t", topic, "retention.ms")["configs"]
+    assert (retention["set_in"], retention["unit"], retention["read_only"]) == ("topic", "ms", False)
+    assert retention["documentation"]
+    assert shell("configs", "alter", "-t", topic, "--delete", "retention.ms").returncode == 0
+    [retention] = told("configs", "describe", "-t", topic, "retention.ms")["configs"]
+    assert retention["set_in"] == "default"
+
+
 def test_a_topic_that_does_not_exist_is_named_with_the_remedy(shell: Shell) -> None:
     for args in (("consume", "-t", "nowhere"), ("topics", "--describe", "--topic", "nowhere")):
         ran = shell(*args)

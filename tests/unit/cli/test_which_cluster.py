@@ -108,3 +108,10 @@ def test_doctor_says_that_the_named_cluster_is_down_and_checks_the_rest(shell: A
     assert "FAIL  cluster: --data is gone, and there is no cluster: strandline up --data gone starts it\n" in ran.out
     assert "record codec" in ran.out
     assert shell.cluster.bootstrap == ""
+
+
+def test_doctor_says_how_to_name_a_cluster_where_nobody_has(shell: Any) -> None:
+    shell.cluster.folders = {}
+    shell.cluster.is_reachable = False
+    ran = shell("doctor")
+    assert "FAIL  cluster: no broker answers; no cluster was named (--bootstrap, --data), and strandline up" in ran.out
