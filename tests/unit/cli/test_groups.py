@@ -53,7 +53,7 @@ def test_a_broker_that_did_not_answer_is_named(site: Any, command: tuple[str, ..
     ran = site("groups", *command)
     assert (ran.code, ran.err.count("\n")) == (1, 1) and "broker 3" in ran.err and "busy" in ran.out
     shown = json.loads(site("groups", *command, "--output", "json").out)
-    assert shown["failures"] == [{"broker": 3, "message": "broker 3 does not answer"}]
+    assert shown["failures"] == [{"broker": 3, "error": "RequestTimedOut", "message": "broker 3 does not answer"}]
 
 
 # --- describe --------------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def test_a_file_names_partitions_and_offsets(site: Any, tmp_path: Path) -> None:
     path.write_text("t,1,3\n\nt, 0, 1\n")
     shown = json.loads(site("groups", "reset", "new", "--from-file", str(path), "--execute", "--output", "json").out)
     assert site.cluster.settings["reset"] == ("new", {T0: 1, T1: 3})
-    row = {"topic": "t", "partition": 0, "before": None, "after": 1, "note": "", "error": None}
+    row = {"topic": "t", "partition": 0, "before": None, "after": 1, "note": "", "error": None, "message": ""}
     assert (shown["executed"], shown["partitions"][0]) == (True, row)
 
 
