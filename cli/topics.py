@@ -7,6 +7,7 @@ a terminal gets a table; `--output json` gives one object whose shape is kept, e
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,6 +27,7 @@ from strandline.cli.options import (
 )
 from strandline.cli.prompts import ask_first
 from strandline.cli.session import session_of
+from strandline.cli.tables import show_table
 from strandline.cli.topic_choice import chosen, include_option
 from strandline.cli.topic_outcomes import change_each, report
 from strandline.cli.topics_describe import Filters, describe
@@ -33,6 +35,7 @@ from strandline.cli.wording import counted
 
 if TYPE_CHECKING:
     from strandline import Admin
+    from strandline.client.metadata import TopicView
 
 ACTIONS = ("create", "alter", "list", "describe", "delete")
 CHANGE_TIMEOUT_MS = 30_000
@@ -264,10 +267,22 @@ def delete(admin: Admin, wanted: Wanted) -> int:
 
 
 def list_all(admin: Admin, wanted: Wanted) -> int:
-    names = wanted.names or sorted(admin.list_topics())
+    """A name a line, as Kafka's tool; people and programs also hear how many partitions and replicas there are."""
+    topics = admin.describe_topics()
+    shown = [topics[name] for name in wanted.names or sorted(topics) if name in topics]
+    rows = [(topic.name, len(topic.partitions), _replication_factor(topic), topic.is_internal) for topic in shown]
     if wanted.as_json:
-        show_json("topics.list", topics=[{"topic": name} for name in names])
+        fields = ("topic", "partitions", "replication_factor", "internal")
+        show_json("topics.list", topics=[dict(zip(fields, row, strict=True)) for row in rows])
+    elif sys.stdout.isatty():
+        columns = ("topic", "partitions", "replicas")
+        show_table(columns, [[name, str(count), str(factor)] for name, count, factor, _ in rows], columns[1:])
     else:
-        for name in names:
+        for name, *_ in rows:
             click.echo(name)
     return 0
+
+
+def _replication_factor(topic: TopicView) -> int:
+    """Of the partition that has most; one that is being moved has some more for a while."""
+    return max((len(each.replicas) for each in topic.partitions.values()), default=0)

@@ -56,6 +56,21 @@ def test_topics_are_chosen_by_a_pattern_but_for_the_brokers_own(several: Any) ->
     assert sorted(several.cluster.topics) == ["__own", "kept"]
 
 
+def test_a_list_is_names_for_pipes_and_tells_people_and_programs_of_partitions(
+    several: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert several("topics", "list").out == "__own\nkept\ntmp-a\ntmp-b\n"
+    told = json.loads(several("topics", "list", "--output", "json").out)["topics"]
+    assert told[:2] == [
+        {"topic": "__own", "partitions": 0, "replication_factor": 0, "internal": True},
+        {"topic": "kept", "partitions": 1, "replication_factor": 2, "internal": False},
+    ]
+    monkeypatch.setattr("strandline.cli.topics.sys.stdout.isatty", lambda: True)
+    heading, row = several("topics", "list", "--include", "kept").out.splitlines()
+    assert "partitions" in heading
+    assert row.split() == ["kept", "1", "2"]
+
+
 def test_before_several_are_deleted_each_is_named(several: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     asked: list[str] = []
