@@ -28,6 +28,7 @@ from strandline.spark_connector.pipelines import history as telling
 from strandline.spark_connector.pipelines import restore as restoring
 from strandline.spark_connector.pipelines.archive import ArchiveSummary
 from strandline.spark_connector.pipelines.restore import RestoreSummary
+from unit.cli.conftest import FakeClient
 from unit.cli.test_audit_command import EQUAL, summary_of
 from unit.cli.test_history_command import SUMMARY
 from unit.cli.test_recover import FOUND
@@ -213,6 +214,16 @@ def test_an_item_that_failed_does_not_make_a_second_object(site: Any) -> None:
     ran = site("topics", "delete", "gone", "--yes", "--output", "json")
     assert ran.code == 1
     assert json.loads(ran.out)["topics"][0]["error"] == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+def test_a_failure_behind_the_answer_makes_no_second_object(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise NoBrokerReachable("while it is closed")
+
+    monkeypatch.setattr(FakeClient, "__exit__", fail)
+    ran = site("topics", "list", "--output", "json")
+    assert (ran.code, json.loads(ran.out)["_command"]) == (1, "topics.list")
+    assert "while it is closed" in ran.err
 
 
 def test_consumes_short_form_asks_for_json_too(site: Any) -> None:
