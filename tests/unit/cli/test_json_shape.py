@@ -28,7 +28,6 @@ from strandline.spark_connector.pipelines import history as telling
 from strandline.spark_connector.pipelines import restore as restoring
 from strandline.spark_connector.pipelines.archive import ArchiveSummary
 from strandline.spark_connector.pipelines.restore import RestoreSummary
-from unit.cli.conftest import FakeClient
 from unit.cli.test_audit_command import EQUAL, summary_of
 from unit.cli.test_history_command import SUMMARY
 from unit.cli.test_recover import FOUND
@@ -220,7 +219,7 @@ def test_a_failure_behind_the_answer_makes_no_second_object(site: Any, monkeypat
     def fail(*_: object) -> None:
         raise NoBrokerReachable("while it is closed")
 
-    monkeypatch.setattr(FakeClient, "__exit__", fail)
+    monkeypatch.setattr(type(site.session.admin("a:1")), "__exit__", fail)
     ran = site("topics", "list", "--output", "json")
     assert (ran.code, json.loads(ran.out)["_command"]) == (1, "topics.list")
     assert "while it is closed" in ran.err
