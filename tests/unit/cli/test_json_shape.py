@@ -42,7 +42,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "status": (),
     "down": (),
     "demo": (),
-    "produce": ("-t", "t", "-f", "lines"),
+    "produce": ("-t", "t", "--file", "lines"),
     "consume": ("-t", "t", "-o", ":end"),
     "topics": ("describe",),
     "offsets": (),
@@ -203,7 +203,7 @@ def test_other_ends_have_the_same_shape(
 
 def test_the_failure_of_a_stream_is_its_last_line(site: Any) -> None:
     site.cluster.fail_after = 1
-    ran = site("produce", "-t", "t", "-f", "lines", "--output", "json")
+    ran = site("produce", "-t", "t", "--file", "lines", "--output", "json")
     first, last = map(json.loads, ran.out.splitlines())
     assert (ran.code, first["offset"]) == (1, 0)
     assert (last["_command"], last["error"]["exit_code"]) == ("produce", 1)
