@@ -67,6 +67,6 @@ def test_what_users_of_other_tools_type_here_works_as_it_is_written(folder: Path
     assert sum("ann=log" in line for line in formatted.splitlines()) == 2
     assert shown["strandline consume -t t -p 0 -n 5 --from-beginning"].count("\n") == 5
     assert "lag 0" in shown["strandline groups describe g"]
-    assert "retention.ms" in shown["strandline configs set -t t retention.ms=86400000"]
+    assert "retention.ms" in shown["strandline configs alter -t t --add retention.ms=86400000"]
     [sent] = [said for command, said in shown.items() if "bench produce" in command]
     assert sent.splitlines()[-1].startswith("50000 records sent, ")
