@@ -9,7 +9,7 @@ import click
 import pytest
 
 import strandline
-from strandline import client
+from strandline import aio, client
 from strandline.cli.main import cli
 from strandline.client import errors
 
@@ -48,7 +48,7 @@ def test_every_method_exists(name: str) -> None:
     place, _, attribute = name.partition(".")
     if not attribute:
         return  # of Python's own, or of an error that is named beside it
-    homes = {"client": client, "errors": errors}
+    homes = {"aio": aio, "client": client, "errors": errors}
     assert hasattr(homes.get(place) or getattr(strandline, place), attribute)
 
 
