@@ -92,6 +92,8 @@ class FakeCluster:
     bootstrap: str = ""
     folders: dict[str, str | None] = field(default_factory=lambda: {"strandline-data": "127.0.0.1:19092"})
     """Data folder → the address of the cluster there; None: it is down."""
+    max_record_bytes: int = 100
+    """A producer takes no longer ones."""
     is_readable: bool = False
     """What is sent one by one can be read."""
     late: bool = False
@@ -216,7 +218,7 @@ class FakeProducer(FakeClient):
         count = len(self.cluster.produced)
         if self.cluster.fail_after is not None and count >= self.cluster.fail_after:
             future.set_exception(self.cluster.failure)
-        elif batch_bytes((key, value), headers) > self.settings.max_request_size:
+        elif batch_bytes((key, value), headers) > self.cluster.max_record_bytes:
             future.set_exception(RecordTooLarge("too large"))
         else:
             self.cluster.produced.append((topic, key, value, partition, tuple(headers)))

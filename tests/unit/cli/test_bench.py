@@ -23,6 +23,12 @@ FINAL = re.compile(
 )
 
 
+@pytest.fixture(autouse=True)
+def roomy(cluster: FakeCluster) -> None:
+    cluster.max_record_bytes = 1_000_000
+    cluster.is_readable = True
+
+
 def test_as_many_records_as_asked_for_are_sent_to_a_topic_of_its_own(shell: Shell, cluster: FakeCluster) -> None:
     cluster.moves.racks = {1: None, 2: None}
     ran = shell("bench", "produce", "--records", "1234", "--size", "50", "--keys", "3", "--partitions", "4")
@@ -120,6 +126,7 @@ def test_round_trips_are_counted_one_at_a_time_and_at_a_rate(shell: Shell, clust
 
 
 def test_a_record_that_nobody_reads_is_a_failure(shell: Shell, cluster: FakeCluster) -> None:
+    cluster.is_readable = False
     cluster.records[TopicPartition(OWN, 0)] = []
     ran = shell("bench", "e2e", "--records", "2")
     assert ran.code == 1
