@@ -110,7 +110,7 @@ class AioProducer(_AioClient[Producer]):
         raises DeliveryFailed (DeliveryTimeout) or what else hindered it. Waits at most `max_block_ms` for room:
         BufferFull, ClientClosed. Nothing is accepted where that is cancelled."""
         topic_of(topic)
-        pair = self._front.serializers.key_and_value(key, value)
+        pair = self._front._serializers.key_and_value(key, value)
         delivery: Future[RecordMetadata] = self._loop.future()
         stamp = self._front.now_ms() if timestamp_ms is None else timestamp_of(timestamp_ms)
         sink = _RecordSink(self._loop, delivery, stamp)
@@ -127,7 +127,7 @@ class AioProducer(_AioClient[Producer]):
     ) -> Future[list[DeliveredBatch]]:
         """Accept many (key, value) pairs, in order; one delivery settles for all of them, as that of `TrioProducer`."""
         topic_of(topic)
-        listed = self._front.serializers.records(records if isinstance(records, list | tuple) else list(records))
+        listed = self._front._serializers.records(records if isinstance(records, list | tuple) else list(records))
         delivery: Future[list[DeliveredBatch]] = self._loop.future()
         sink = _RecordsSink(self._loop, delivery, len(listed))
         stamp = self._front.now_ms() if timestamp_ms is None else timestamp_of(timestamp_ms)
@@ -138,15 +138,15 @@ class AioProducer(_AioClient[Producer]):
     async def flush(self, timeout_ms: float | None = None) -> None:
         """Wait until everything accepted before is settled, well or badly; batches no longer linger meanwhile.
         FlushTimedOut after `timeout_ms` (default: as long as delivery can take)."""
-        await self._cross(self._front.flush_in_loop, None if timeout_ms is None else timeout_ms / 1000)
-        self._front.raise_failures()
+        await self._cross(self._front._flush_in_loop, None if timeout_ms is None else timeout_ms / 1000)
+        self._front._raise_failures()
 
     async def close(self, timeout_ms: float | None = None) -> None:
         """Flush for at most `timeout_ms` (default: as long as delivery can take), then stop; what is left fails.
         FlushTimedOut if something was left; SendsFailed as `flush`. Idempotent. Where it is cancelled it goes on in the
         background."""
-        await self._loop.in_thread(partial(self._front.end, None if timeout_ms is None else timeout_ms / 1000))
-        self._front.raise_failures()
+        await self._loop.in_thread(partial(self._front._end, None if timeout_ms is None else timeout_ms / 1000))
+        self._front._raise_failures()
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """After an error nothing is waited for, as in trio: what is left fails with it."""
@@ -177,13 +177,13 @@ class AioProducer(_AioClient[Producer]):
         return self._front.failed_records
 
     async def _post(self, letter: Letter) -> None:
-        deadline = self._loop.time() + self._front.room_timeout_s
-        while not self._front.offer(letter, len(letter.records), 0.0):
+        deadline = self._loop.time() + self._front._room_timeout_s
+        while not self._front._offer(letter, len(letter.records), 0.0):
             left_s = deadline - self._loop.time()
             if left_s <= 0:
-                self._front.refuse_for_want_of_room(letter)
+                self._front._refuse_for_want_of_room(letter)
                 return
-            await self._cross(self._front.room, len(letter.records), left_s)
+            await self._cross(self._front._room, len(letter.records), left_s)
 
 
 class _RecordSink:

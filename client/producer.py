@@ -145,9 +145,11 @@ class TrioProducer(RunAcceptance):
         stamp = self.now_ms() if timestamp_ms is None else timestamp_of(timestamp_ms)
         delivery = Delivery(stamp)
         await self._checkpoint(1)  # before: who is cancelled has sent nothing
-        if self.accept_now(topic, pair, delivery, partition_of(partition), own_headers, stamp):
+        if self._accept_now(topic, pair, delivery, partition_of(partition), own_headers, stamp):
             return delivery
-        error = await self.accept(topic, [pair], delivery, partition=partition, headers=own_headers, timestamp_ms=stamp)
+        error = await self._accept(
+            topic, [pair], delivery, partition=partition, headers=own_headers, timestamp_ms=stamp
+        )
         if error is not None and not isinstance(error, RecordDropped):
             delivery.exception()  # it counts as read: it is raised here
             raise error
@@ -168,7 +170,7 @@ class TrioProducer(RunAcceptance):
         listed = self._serializers.records(records if isinstance(records, list | tuple) else list(records))
         stamp = None if timestamp_ms is None else timestamp_of(timestamp_ms)
         delivery = ManyDelivery(len(listed))
-        await self.accept(topic, listed, delivery, partition=partition_of(partition), timestamp_ms=stamp)
+        await self._accept(topic, listed, delivery, partition=partition_of(partition), timestamp_ms=stamp)
         return delivery
 
     async def send_encoded(
@@ -179,10 +181,10 @@ class TrioProducer(RunAcceptance):
         numbers into them. InvalidRecordValue."""
         encoded = EncodedBatches(batches)
         delivery = ManyDelivery(len(encoded))
-        await self.accept_encoded(topic, encoded, delivery, partition)
+        await self._accept_encoded(topic, encoded, delivery, partition)
         return delivery
 
-    def accept_now(
+    def _accept_now(
         self,
         topic: str,
         record: ToSend,
@@ -192,7 +194,7 @@ class TrioProducer(RunAcceptance):
         timestamp_ms: int,
     ) -> bool:
         """The short way for one record: it joins the batch that is open for its partition, or opens one. False, and it
-        was not accepted, if anything is unusual: then `accept` knows what to do or say."""
+        was not accepted, if anything is unusual: then `_accept` knows what to do or say."""
         try:
             layout = self._metadata.view.topics.get(topic)
             if layout is None or not layout.partitions or self._closed:
@@ -224,7 +226,7 @@ class TrioProducer(RunAcceptance):
         except Exception:  # whatever is wrong with the record, or with the program's partitioner
             return False
 
-    async def accept(
+    async def _accept(
         self,
         topic: str,
         records: Sequence[ToSend],
@@ -264,7 +266,7 @@ class TrioProducer(RunAcceptance):
                             await self._take_in(partial(self._accumulator.open_batch, queue, group[start], headers))
                         except RecordTooLarge as error:
                             refused = error
-                            self.refuse(sink, error, 1)
+                            self._refuse(sink, error, 1)
                             start, left = start + 1, left - 1
                     left -= stop - start
         except ClientError as error:
@@ -275,13 +277,13 @@ class TrioProducer(RunAcceptance):
         except Exception as error:
             refused = refusal(topic, error)
         except trio.Cancelled:
-            self.refuse(sink, self._closed_error(CANCELLED), left)
+            self._refuse(sink, self._closed_error(CANCELLED), left)
             raise
         if left and refused is not None:
-            self.refuse(sink, refused, left)
+            self._refuse(sink, refused, left)
         return refused
 
-    async def accept_encoded(
+    async def _accept_encoded(
         self, topic: str, encoded: EncodedBatches, sink: DeliverySink, partition: int | None
     ) -> None:
         """What `send_encoded` is made of: `sink` is told of every record, also of those not accepted."""
@@ -298,28 +300,28 @@ class TrioProducer(RunAcceptance):
                 await self._take_in(partial(self._accumulator.add_encoded, queue, batch, sink))
                 left -= batch.records_count
         except ClientError as error:
-            self.refuse(sink, error, left)
+            self._refuse(sink, error, left)
         except trio.Cancelled:
-            self.refuse(sink, self._closed_error(CANCELLED), left)
+            self._refuse(sink, self._closed_error(CANCELLED), left)
             raise
 
     async def flush(self, timeout_ms: float | None = None) -> None:
         """Wait until everything accepted before is settled, well or badly; batches no longer linger meanwhile.
         FlushTimedOut after `timeout_ms` (default: delivery_timeout_ms). SendsFailed where something was not delivered
         and nobody has asked for its outcome."""
-        await self.settled(timeout_ms)
-        self.raise_failures()
+        await self._all_settled(timeout_ms)
+        self._raise_failures()
 
-    def raise_failures(self) -> None:
+    def _raise_failures(self) -> None:
         """SendsFailed where something was not delivered and nobody has asked for its outcome."""
-        if (failures := self.take_failures()) is not None:
+        if (failures := self._take_failures()) is not None:
             raise failures
 
-    def take_failures(self) -> SendsFailed | None:
+    def _take_failures(self) -> SendsFailed | None:
         """What `raise_failures` would raise; it counts as told."""
         return self._accumulator.unread.take()
 
-    async def settled(self, timeout_ms: float | None = None) -> None:
+    async def _all_settled(self, timeout_ms: float | None = None) -> None:
         """As `flush`, of which nothing is raised but FlushTimedOut."""
         limit_ms = self.settings.delivery_timeout_ms + 1_000 if timeout_ms is None else timeout_ms
         number = self._accumulator.next_number()

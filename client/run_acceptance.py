@@ -34,9 +34,9 @@ class RunAcceptance(Service):
     _partition_for_key: Partitioner
     _pump: Pump
 
-    async def accept_run(self, where: Where, run: Run) -> None:
-        """As `accept`, of records that were sent one after the other to one topic, with the same headers and timestamp.
-        Each has a future of its own, and is refused by itself where nothing is wrong with the others."""
+    async def _accept_run(self, where: Where, run: Run) -> None:
+        """As `_accept`, of records that were sent one after the other to one topic, with the same headers and
+        timestamp. Each has a future of its own, and is refused by itself where nothing is wrong with the others."""
         left = [run]
         try:
             layout = await self._layout(where.topic, where.partition)
@@ -67,7 +67,7 @@ class RunAcceptance(Service):
                 groups[number].append(future)
         except Exception as error:
             if len(run) == 1:
-                self.refuse(run, refusal(where.topic, error), 1)
+                self._refuse(run, refusal(where.topic, error), 1)
                 return []
             return [part for future in run.futures for part in self._parts(where, Run([future]), layout)]
         return [(number, Run(futures)) for number, futures in groups.items()]
@@ -99,14 +99,14 @@ class RunAcceptance(Service):
                 reason = error if isinstance(error, ClientError) else self._closed_error(CANCELLED)
                 self._refuse_runs([Run(part.futures[start:])], reason)
                 raise
-            self.refuse(Run([part.futures[start]]), refused, 1)
+            self._refuse(Run([part.futures[start]]), refused, 1)
             start += 1
 
     def _refuse_runs(self, runs: Iterable[Run], error: Exception) -> None:
         for run in runs:
-            self.refuse(run, error, len(run))
+            self._refuse(run, error, len(run))
 
-    def refuse(self, sink: DeliverySink, error: Exception, count: int) -> None:
+    def _refuse(self, sink: DeliverySink, error: Exception, count: int) -> None:
         """So many records of the sink's are not accepted."""
         self._accumulator.fail(sink, error, count, 0)
 

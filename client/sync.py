@@ -206,7 +206,7 @@ class Consumer(Front[TrioConsumer]):
     @property
     def _can_leave(self) -> bool:
         """It is open, in this process, and works."""
-        return not self._closed and not self._portal.is_foreign and self.failure is None
+        return not self._closed and not self._portal.is_foreign and self._failure is None
 
     def _stop(self) -> None:
         """Without `unsubscribe`: nothing is committed, nobody called. Idempotent."""

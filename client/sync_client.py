@@ -36,7 +36,7 @@ class SyncClient:
     def __init__(self) -> None:
         self._portal = Portal.acquire()
         self._closed = False
-        self._failure: BaseException | None = None
+        self._own_failure: BaseException | None = None
         self._under_way: dict[trio.CancelScope, None] = {}
         """The calls that are in the loop now; only the loop's thread looks at it."""
 
@@ -59,7 +59,7 @@ class SyncClient:
         if not was_closed:
             self._portal.release()
 
-    def close_at_exit(self) -> None:
+    def _close_at_exit(self) -> None:
         """Close when the interpreter ends. Whatever goes wrong is only warned of: the other clients have to be closed,
         too."""
         try:
@@ -93,24 +93,24 @@ class SyncClient:
         try:
             yield
         except ForkedPortal:
-            raise self.forked_error() from None
+            raise self._forked_error() from None
         except (ClientError, PortalClosed) as error:
-            if self.failure is None and isinstance(error, ClientError):
+            if self._failure is None and isinstance(error, ClientError):
                 raise
-            raise self.ended_error() from self.failure
+            raise self._ended_error() from self._failure
         except CallTimedOut as error:
             raise RequestTimedOut(f"the event loop of this client is stuck: {error}") from error
 
     async def _until_failure(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Await `function(*args)` in the loop, but no longer than the client works: it may wait for its tasks."""
-        if self._failure is None:
+        if self._own_failure is None:
             with trio.CancelScope() as scope:
                 self._under_way[scope] = None
                 try:
                     return await function(*args)
                 finally:
                     del self._under_way[scope]
-        raise self.ended_error() from self.failure
+        raise self._ended_error() from self._failure
 
     def _now(self, function: Callable[..., T], *args: Any) -> T:
         """One crossing to a plain function; none where a callback asks that runs in the loop."""
@@ -130,20 +130,20 @@ class SyncClient:
             SyncClient.close(self)
             raise
 
-    def forked_error(self) -> ClientClosed:
+    def _forked_error(self) -> ClientClosed:
         return ClientClosed(
             f"this {type(self).__name__} was made before the process forked; make one in the child process"
         )
 
     @property
-    def failure(self) -> BaseException | None:
+    def _failure(self) -> BaseException | None:
         """What ended this client in the loop, or the loop itself."""
-        return self._failure or self._portal.failure
+        return self._own_failure or self._portal.failure
 
-    def ended_error(self) -> ClientClosed:
-        """To be raised from `failure`."""
+    def _ended_error(self) -> ClientClosed:
+        """To be raised from `_failure`."""
         name = type(self).__name__
-        if (failure := self.failure) is None:
+        if (failure := self._failure) is None:
             return ClientClosed(f"the event loop of this {name.lower()} has ended")
         return ClientClosed(f"this {name.lower()} was ended by {failure!r} in its event loop; make another {name}")
 
@@ -152,7 +152,7 @@ class SyncClient:
         try:
             await run()
         except* Exception as failures:
-            self._failure = first_cause(failures)
+            self._own_failure = first_cause(failures)
             for scope in self._under_way:
                 scope.cancel()
 

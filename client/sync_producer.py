@@ -132,10 +132,10 @@ class Producer(SyncClient):
         """No letter will be accepted any more."""
         self._client = self._open(make_and_serve)
         self.settings = limits = self._client.settings
-        self.serializers = Serializers(limits.key_serializer, limits.value_serializer)
-        self._are_bytes = self.serializers == (None, None)
+        self._serializers = Serializers(limits.key_serializer, limits.value_serializer)
+        self._are_bytes = self._serializers == (None, None)
         self._max_block_s = limits.max_block_ms / 1000
-        self.room_timeout_s = self._max_block_s if limits.buffer_full == "block" else min(self._max_block_s, BUSY_S)
+        self._room_timeout_s = self._max_block_s if limits.buffer_full == "block" else min(self._max_block_s, BUSY_S)
         """How long who sends waits for room."""
         self._deadline_s = (limits.max_block_ms + limits.delivery_timeout_ms) / 1000 + GRACE_S
         self.now_ms = self._client.wall_clock.now_ms
@@ -157,7 +157,7 @@ class Producer(SyncClient):
         raises, BufferFull, ClientClosed. What hinders the record later (an unknown topic, a record that is too large)
         is in the future; `flush` and `close` raise it if nobody asks that."""
         if not (self._are_bytes and type(value) is bytes and (key is None or type(key) is bytes)):
-            key, value = self.serializers.key_and_value(key, value)
+            key, value = self._serializers.key_and_value(key, value)
         stamp = self.now_ms() if timestamp_ms is None else timestamp_of(timestamp_ms)
         where = self._where
         if (
@@ -172,8 +172,8 @@ class Producer(SyncClient):
             )
         future = send_future(where, (key, value))
         try:  # as `_post`, with fewer calls
-            if not self._mailbox.put(future, 1, self.room_timeout_s):
-                self.refuse_for_want_of_room(future)
+            if not self._mailbox.put(future, 1, self._room_timeout_s):
+                self._refuse_for_want_of_room(future)
         except (ForkedPortal, PortalClosed) as error:
             self._raise_ended(error)
         return future
@@ -189,14 +189,12 @@ class Producer(SyncClient):
         fast way. Lists of some thousand records are best; a list must not be changed afterwards. Raises as `send`, and
         nothing is accepted then."""
         topic_of(topic)
-        listed = self.serializers.records(records if isinstance(records, list | tuple) else list(records))
+        listed = self._serializers.records(records if isinstance(records, list | tuple) else list(records))
         future = SendManyFuture(self._deadline_s, len(listed))
         stamp = self.now_ms() if timestamp_ms is None else timestamp_of(timestamp_ms)
         if listed:
             self._post(Letter(topic, listed, future, partition_of(partition), (), stamp), len(listed))
         return future
-
-    send_batch = send_many
 
     def send_encoded(self, topic: str, batches: Sequence[EncodedBatch], partition: int | None = None) -> SendManyFuture:
         """See `TrioProducer.send_encoded`. InvalidRecordValue, BufferFull, ClientClosed."""
@@ -212,13 +210,13 @@ class Producer(SyncClient):
         its outcome."""
         limit_s = self._deadline_s if timeout is None else timeout
         self._call(self._flush, limit_s, timeout_s=limit_s + GRACE_S)
-        self.raise_failures()
+        self._raise_failures()
 
-    def raise_failures(self) -> None:
+    def _raise_failures(self) -> None:
         """SendsFailed where something was not delivered and nobody has asked for its outcome."""
-        self._client.raise_failures()
+        self._client._raise_failures()
 
-    async def flush_in_loop(self, limit_s: float | None) -> None:
+    async def _flush_in_loop(self, limit_s: float | None) -> None:
         """`flush` without SendsFailed, for who waits for it in the loop."""
         await self._flush(self._deadline_s if limit_s is None else limit_s)
 
@@ -227,10 +225,10 @@ class Producer(SyncClient):
         FlushTimedOut if something was left; SendsFailed as `flush`. Idempotent, never hangs."""
         if self._closed:
             return
-        self.end(timeout)
-        self.raise_failures()
+        self._end(timeout)
+        self._raise_failures()
 
-    def end(self, timeout: float | None) -> None:
+    def _end(self, timeout: float | None) -> None:
         """`close` without SendsFailed."""
         if self._closed:
             return
@@ -241,7 +239,7 @@ class Producer(SyncClient):
         try:
             self._call(self._flush_and_close, limit_s, timeout_s=limit_s + GRACE_S)
         except FlushTimedOut as error:
-            if (failures := self._client.take_failures()) is not None:
+            if (failures := self._client._take_failures()) is not None:
                 raise FlushTimedOut(f"{error}; {failures}") from failures.cause
             raise
         finally:
@@ -287,14 +285,14 @@ class Producer(SyncClient):
 
     # --- Letters ---
 
-    def offer(self, letter: SendFuture | Letter, size: int, wait_s: float) -> bool:
+    def _offer(self, letter: SendFuture | Letter, size: int, wait_s: float) -> bool:
         """Post it; False where there is no room for so many records within that time. ClientClosed."""
         try:
             return self._mailbox.put(letter, size, wait_s)
         except (ForkedPortal, PortalClosed) as error:
             self._raise_ended(error)
 
-    def refuse_for_want_of_room(self, letter: SendFuture | Letter) -> None:
+    def _refuse_for_want_of_room(self, letter: SendFuture | Letter) -> None:
         """What `buffer_full` says. BufferFull where nobody else is told."""
         if self.settings.buffer_full == "drop":
             text = "buffer_memory is full of records that wait for delivery; the record was dropped (buffer_full=drop)"
@@ -303,10 +301,10 @@ class Producer(SyncClient):
             return
         raise BufferFull(
             f"buffer_memory is full of records that wait for delivery, and stayed so for "
-            f"{self.room_timeout_s * 1000:g} ms (max_block_ms, buffer_full)"
+            f"{self._room_timeout_s * 1000:g} ms (max_block_ms, buffer_full)"
         )
 
-    async def room(self, size: int, limit_s: float) -> None:
+    async def _room(self, size: int, limit_s: float) -> None:
         """In the loop: wait until there may be room for so many records, at most so long."""
         deadline = trio.current_time() + limit_s
         while not self._has_ended and not self._mailbox.fits(size):
@@ -316,14 +314,14 @@ class Producer(SyncClient):
     def _raise_ended(self, error: ForkedPortal | PortalClosed) -> NoReturn:
         """ClientClosed."""
         if isinstance(error, ForkedPortal):
-            raise self.forked_error() from None
+            raise self._forked_error() from None
         if self._closed:
             raise ClientClosed("the producer is closed") from None
-        raise self.ended_error() from self.failure
+        raise self._ended_error() from self._failure
 
     def _post(self, letter: SendFuture | Letter, size: int) -> None:
-        if not self.offer(letter, size, self.room_timeout_s):
-            self.refuse_for_want_of_room(letter)
+        if not self._offer(letter, size, self._room_timeout_s):
+            self._refuse_for_want_of_room(letter)
 
     async def _run(self, client: TrioProducer) -> None:
         """In the loop: the producer and the task that feeds it, until the producer ends."""
@@ -357,7 +355,7 @@ class Producer(SyncClient):
                 else:
                     together: list[Any] = run[:RUN_RECORDS]
                     del run[:RUN_RECORDS]
-                    await client.accept_run(where, Run(together))
+                    await client._accept_run(where, Run(together))
                 if not run:
                     self._taken.popleft()
 
@@ -371,9 +369,9 @@ class Producer(SyncClient):
         topic, records, sink, stamp = letter.topic, letter.records, letter.sink, letter.timestamp_ms
         partition, headers = letter.partition, letter.headers
         if isinstance(records, EncodedBatches):
-            await client.accept_encoded(topic, records, sink, partition)
-        elif len(records) > 1 or not client.accept_now(topic, records[0], sink, partition, headers, stamp):
-            await client.accept(topic, records, sink, partition=partition, headers=headers, timestamp_ms=stamp)
+            await client._accept_encoded(topic, records, sink, partition)
+        elif len(records) > 1 or not client._accept_now(topic, records[0], sink, partition, headers, stamp):
+            await client._accept(topic, records, sink, partition=partition, headers=headers, timestamp_ms=stamp)
         else:
             self._accepted_letters += 1
             if self._accepted_letters % LETTERS_PER_CHECKPOINT == 0:
@@ -383,13 +381,13 @@ class Producer(SyncClient):
         """Those that the producer was not given. Without a reason: it was closed before."""
         for letter in letters:
             error = reason or ClientClosed("the producer was closed before it took the record")
-            if reason is None and self.failure is not None:
-                error = self.ended_error()
-                error.__cause__ = self.failure
+            if reason is None and self._failure is not None:
+                error = self._ended_error()
+                error.__cause__ = self._failure
             if isinstance(letter, SendFuture):
-                self._client.refuse(Run([letter]), error, 1)
+                self._client._refuse(Run([letter]), error, 1)
             elif isinstance(letter, Letter):
-                self._client.refuse(letter.sink, error, len(letter.records))
+                self._client._refuse(letter.sink, error, len(letter.records))
 
     async def _flush(self, limit_s: float) -> None:
         deadline = trio.current_time() + limit_s
@@ -400,7 +398,7 @@ class Producer(SyncClient):
                 raise ClientClosed("the producer was closed before all records were accepted for delivery")
             if not await self._accepted.wait_until(deadline):
                 raise FlushTimedOut(f"not all records were accepted for delivery within {limit_s:g} s")
-        await self._client.settled(max(0.0, deadline - trio.current_time()) * 1000)
+        await self._client._all_settled(max(0.0, deadline - trio.current_time()) * 1000)
 
     async def _flush_and_close(self, limit_s: float) -> None:
         try:

@@ -195,14 +195,14 @@ _at_exit: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def close_at_exit(client: Any) -> None:
-    """Call `client.close_at_exit()` when the interpreter ends, if the client is still there."""
+    """Call `client._close_at_exit()` when the interpreter ends, if the client is still there."""
     _at_exit.add(client)
 
 
 @atexit.register
 def _close_all() -> None:
     for client in list(_at_exit):
-        client.close_at_exit()
+        client._close_at_exit()
     portal = Portal._shared
     if portal is not None and not portal.is_foreign:
         portal.stop()

@@ -245,11 +245,11 @@ def test_who_sends_waits_for_room_without_holding_the_loop(
             failures = await asyncio.gather(*deliveries, return_exceptions=True)
             assert isinstance(failures[-1], RecordDropped) and isinstance(failures[0], NoBrokerReachable)
         producer = AioProducer("127.0.0.1:1", **settings | {"max_block_ms": 60_000})
-        producer._front.room_timeout_s = 0.05
+        producer._front._room_timeout_s = 0.05
         with pytest.raises(BufferFull):
             for _ in range(30):
                 await producer.send("t", b"x")
-        producer._front.room_timeout_s = PATIENCE_S
+        producer._front._room_timeout_s = PATIENCE_S
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(producer.send("t", b"x"), 0.05)
         with pytest.raises(FlushTimedOut):

@@ -312,7 +312,7 @@ def test_a_failure_is_known_as_soon_as_the_producer_counts_as_closed_by_it() -> 
     async def failure_in_that_turn() -> BaseException | None:
         network.gate.set()
         await producer._client.finished()
-        return producer.failure
+        return producer._failure
 
     producer.send("t", b"x")
     assert isinstance(producer._call(failure_in_that_turn, timeout_s=PATIENCE_S), ZeroDivisionError)
@@ -335,7 +335,7 @@ def test_a_client_can_be_closed_from_the_moment_on_that_the_interpreter_may_clos
     kind: Callable[[str], SyncClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (sync_client, sync_producer):
-        monkeypatch.setattr(module, "close_at_exit", lambda client: client.close_at_exit())
+        monkeypatch.setattr(module, "close_at_exit", lambda client: client._close_at_exit())
     kind("127.0.0.1:1")
     assert Portal._shared is None
 
@@ -347,7 +347,7 @@ def test_a_client_that_cannot_be_closed_at_exit_is_warned_of_and_hinders_no_othe
     with kind("127.0.0.1:1") as client, monkeypatch.context() as patches:
         patches.setattr(client, "_stop" if kind is Consumer else "close", lambda *_: 1 / 0)
         with pytest.warns(RuntimeWarning, match="could not be closed: ZeroDivisionError"):
-            client.close_at_exit()
+            client._close_at_exit()
 
 
 class WatchedNews(News):
@@ -397,7 +397,7 @@ def test_who_waits_for_room_goes_on_when_the_mailbox_is_emptied(monkeypatch: pyt
 
     async def wait_for_room() -> None:
         producer.send("t", b"waits for the topic's metadata, once it is taken out of the mailbox")
-        await producer.room(1, 2 * PATIENCE_S)
+        await producer._room(1, 2 * PATIENCE_S)
 
     producer._call(wait_for_room, timeout_s=PATIENCE_S)
     with suppress(FlushTimedOut):
