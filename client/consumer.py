@@ -244,7 +244,8 @@ class TrioConsumer(Service, Polling, Inquiries):
     def metrics(self) -> dict[str, float]:
         """Numbers about this consumer, under Kafka's names, as of now.
 
-        Totals: records-consumed-total (by polls and loops), bytes-consumed-total (fetched, compressed), request-total.
+        Totals: records-consumed-total (not those of `fetch_batches`), bytes-consumed-total (fetched, compressed),
+        request-total.
         Now: records-lag.TOPIC-PARTITION (records up to the high watermark of the last fetch) and their records-lag-max,
         assigned-partitions, connection-count, requests-in-flight. In ms: request-latency-avg, request-latency-max (a
         fetch waits for records for `fetch_max_wait_ms`), metadata-age (−1: never heard).
@@ -464,6 +465,7 @@ class TrioConsumer(Service, Polling, Inquiries):
             try:
                 while (columns := state.take_columns(self.settings.check_crcs)) is not None:
                     taken.append(columns)
+                    self._taken_records += columns.records_count
             except Exception:
                 if taken:
                     continue  # met again by the next poll

@@ -56,6 +56,8 @@ async def test_a_consumer_tells_how_far_it_is_behind(autojump_clock) -> None:
             assert told["records-consumed-total"] == 5 and told["bytes-consumed-total"] > 100
             await client.__anext__()
             assert client.metrics()["records-lag.t-0"] == 14, "a loop has read what it was given"
+            await client.poll_columns()
+            assert client.metrics()["records-consumed-total"] >= 20, "columns count, too"
         nursery.cancel_scope.cancel()
 
 
