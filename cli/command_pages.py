@@ -8,6 +8,7 @@ commands; a test holds the folder against it.
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -77,7 +78,7 @@ def _sections(command: click.Command, ctx: click.Context, level: int) -> Iterato
     if examples := examples_of(command.epilog or ""):
         yield _fence("\n".join(examples))
     elif command.epilog:
-        yield shown_as_it_is(command.epilog)
+        yield from _paragraphs(inspect.cleandoc(command.epilog))
     if isinstance(command, click.Group):
         for name, below in sorted(command.commands.items()):
             yield from _sections(below, click.Context(below, parent=ctx, info_name=name), level + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
@@ -33,7 +34,9 @@ def test_a_page_names_every_option_of_its_command_and_has_examples(name: str) ->
     missing = {option for option in options_of(command) if option not in page}
     assert not missing
     assert "-h, --help" in page
-    assert "\nstrandline " in page
+    assert all(each.isprintable() or each == "\n" for each in page)
+    examples = [line for line in page.splitlines() if re.match(r"(Examples?: +|  +)?(\w+ .*\| )?strandline ", line)]
+    assert len(examples) > 1, "one is the usage"
 
 
 def test_examples_are_cut_where_a_command_begins_and_not_at_every_semicolon() -> None:
