@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 from strandline.spark_connector.errors import (
     CustomSchema,
     InvalidOption,
+    SourceError,
     UnsupportedMode,
     UnsupportedSpark,
     UnsupportedTable,
@@ -36,7 +37,7 @@ from strandline.spark_connector.options.source_options import parse_options
 from strandline.spark_connector.options.stream_options import parse_stream_options
 from strandline.spark_connector.reading.ranges import RangePartition
 from strandline.spark_connector.sentences import in_one_sentence
-from strandline.spark_connector.streaming.stream_reader import StrandlineStreamReader
+from strandline.spark_connector.streaming.stream_reader import RefusedStreamReader, StrandlineStreamReader
 from strandline.spark_connector.writing.columns import check_columns
 from strandline.spark_connector.writing.sink import CAN_WRITE_STREAMS, StrandlineStreamWriter, StrandlineWriter
 
@@ -88,11 +89,13 @@ class StrandlineDataSource(DataSource):  # type: ignore[misc]  # pyspark has no 
         _check(schema, options)
         return StrandlineReader(options)
 
-    @in_one_sentence()
-    def streamReader(self, schema: StructType) -> StrandlineStreamReader:
-        """Raises InvalidOption; CustomSchema where the user gave a schema."""
-        options = parse_stream_options(self.options)
-        _check(schema, options.source)
+    def streamReader(self, schema: StructType) -> StrandlineStreamReader | RefusedStreamReader:
+        """InvalidOption, and CustomSchema where the user gave a schema, are raised by the reader."""
+        try:
+            options = parse_stream_options(self.options)
+            _check(schema, options.source)
+        except SourceError as error:
+            return RefusedStreamReader(error)
         return StrandlineStreamReader(options)
 
     @in_one_sentence()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from strandline.runtime.client_environment import production_client_environment
-from strandline.spark_connector.errors import warn
+from strandline.spark_connector.errors import SourceError, warn
 from strandline.spark_connector.options.stream_options import StreamOptions
 from strandline.spark_connector.reading.failures import named_failures
 from strandline.spark_connector.reading.ranges import RangePartition
@@ -123,3 +123,17 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
         with in_one_sentence():
             yield from read_range(self.options.source, partition.wanted, warn)
+
+
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # pyspark
+    """In place of a reader that cannot be made: whatever Spark asks first is answered by the error. (Where making it
+    fails, Spark 4.3 stops a reader that it does not have, and shows users the failure of that.)"""
+
+    def __init__(self, error: SourceError) -> None:
+        self._error = error
+
+    @in_one_sentence()
+    def _refuse(self, *_: Any) -> Any:
+        raise self._error
+
+    initialOffset = latestOffset = prepareForTriggerAvailableNow = partitions = read = _refuse

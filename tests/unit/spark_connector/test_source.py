@@ -72,6 +72,18 @@ def test_a_wrong_option_fails_at_load_and_a_custom_schema_at_the_read() -> None:
     assert isinstance(source().reader(fixed_schema(include_headers=False)), StrandlineReader)
 
 
+def test_a_stream_that_cannot_be_read_is_refused_by_its_reader_since_spark_stops_one_in_any_case() -> None:
+    wrong = source(endingOffsets="latest")
+    reader: Any = wrong.streamReader(wrong.schema())
+    for asked in (reader.prepareForTriggerAvailableNow, reader.initialOffset, lambda: reader.latestOffset({}, None)):
+        with pytest.raises(InvalidOption, match="not valid in streaming queries"):
+            asked()
+    reader.stop()
+    custom: Any = source().streamReader(StructType([StructField("a", IntegerType())]))
+    with pytest.raises(CustomSchema):
+        custom.initialOffset()
+
+
 def test_options_without_effect_warn() -> None:
     with pytest.warns(SourceWarning, match="did you mean startingOffsets"):
         source(startingOffset="earliest").reader(fixed_schema(include_headers=False))
