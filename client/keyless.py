@@ -78,6 +78,8 @@ class KeylessPartitions:
             led[number] = 0 if queue is None else len(queue.ready) + len(queue.in_flight)
             if self._links.hindrance(partition) is None:
                 reached[number] = led[number]
+            else:  # tried again: nobody else would, since it gets no records
+                self._links.to(layout.partitions[number].leader).want()
         return choose_partition(reached or led or dict.fromkeys(numbers, 0), self._chance.random())
 
     @staticmethod

@@ -108,6 +108,30 @@ async def test_a_partition_without_a_leader_gets_nothing(autojump_clock: object)
     assert counts[1] == 0 and min(counts[0], counts[2]) > 300
 
 
+async def test_a_broker_that_was_away_gets_records_again(autojump_clock: object) -> None:
+    cluster = FakeCluster(2)
+    cluster.add_topic("t", 4)
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with a_producer(cluster, batch_size=500, metadata_max_age_ms=200) as client:
+            await (await client.send_many("t", [(None, b"x" * 50)] * 200))
+            led = [partition for partition, (leader, _) in cluster.leaders.items() if leader == 1]
+            cluster.brokers[1].kill()
+            for partition in led:
+                cluster.move(partition, 0)
+            await (await client.send_many("t", [(None, b"x" * 50)] * 200))
+            await nursery.start(cluster.brokers[1].run)
+            for partition in led:
+                cluster.move(partition, 1)
+            await trio.sleep(1)  # that it leads again is known before anything is sent there
+            before = sum(len(cluster.logs[partition].records()) for partition in led)
+            for _ in range(100):
+                await client.send_many("t", [(None, b"x" * 50)] * 10)
+                await trio.sleep(0.1)
+        nursery.cancel_scope.cancel()
+    assert sum(len(cluster.logs[partition].records()) for partition in led) - before > 200
+
+
 async def test_topics_of_many_partitions_are_spread_over_all_of_them(autojump_clock: object) -> None:
     cluster = FakeCluster()
     cluster.add_topic("t", 100)
