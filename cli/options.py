@@ -39,8 +39,8 @@ def bootstrap_option(function: F) -> F:
         "--bootstrap-server",
         "bootstrap",
         metavar="HOST:PORT,…",
-        help=f"Brokers to ask first; ${BOOTSTRAP_VARIABLE}, else the cluster of --data, or of ./strandline-data if it "
-        "is up, else localhost:9092.",
+        help=f"Brokers to ask first. Without it and --data: ${BOOTSTRAP_VARIABLE}, else ${DATA_VARIABLE}, else the "
+        "cluster of ./strandline-data if it is up, else localhost:9092.",
     )(function)
 
 
@@ -228,6 +228,8 @@ def client_settings(pairs: Iterable[str]) -> dict[str, object]:
         name = key.replace(".", "_").replace("-", "_")
         if name in seen:
             raise click.UsageError(f"-X {key} is given twice")
+        if name == "bootstrap_servers":
+            raise click.UsageError(f"-X {key} is not for naming a cluster: say -b/--bootstrap, or --data")
         if name in _OF_PROGRAMS:
             raise click.UsageError(f"-X {key} can only be set in a program: its value is an object of Python's")
         seen.add(name)

@@ -125,17 +125,18 @@ def bootstrap_of(session: Session, given: str | None) -> str:
     """Which cluster. What is named counts, and no other cluster is asked in its place:
 
     1. the option, --bootstrap or --data; UsageError for both, or for an address that cannot be one
-    2. $STRANDLINE_BOOTSTRAP
-    3. $STRANDLINE_DATA
+    2. $STRANDLINE_BOOTSTRAP; an empty variable counts as none, as shells have them
+    3. $STRANDLINE_DATA, likewise
     4. nothing is named: the cluster of the default folder if it is up, else localhost:9092
 
     ClusterIsDown: a folder is named, and its cluster does not run.
     """
     line = session.line
-    if given and line.data_dir is not None:
+    if given is not None and line.data_dir is not None:
         raise click.UsageError("--bootstrap and --data each name a cluster; give one of them")
-    address = given or (os.environ.get(BOOTSTRAP_VARIABLE) if line.data_dir is None else None)
-    if address:
+    if given is not None:  # also an empty one, of a script's unset variable: it means no other cluster
+        return _checked(given)
+    if line.data_dir is None and (address := os.environ.get(BOOTSTRAP_VARIABLE)):
         return _checked(address)
     folder, named_by = cluster_folder(session)
     running = session.running_bootstrap(folder)

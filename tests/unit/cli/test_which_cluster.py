@@ -77,10 +77,43 @@ def test_options_win_over_variables_and_an_address_over_a_folder(shell: Any, mon
     assert shell.cluster.bootstrap == "127.0.0.1:1234"
 
 
-def test_two_options_that_each_name_a_cluster_are_a_wrong_command_line(shell: Any) -> None:
-    ran = shell("topics", "list", "-b", "a:1", "--data", "strandline-data")
+@pytest.mark.parametrize("address", ["a:1", ""])
+def test_two_options_that_each_name_a_cluster_are_a_wrong_command_line(shell: Any, address: str) -> None:
+    ran = shell("topics", "list", "-b", address, "--data", "strandline-data")
     assert (ran.code, ran.out, shell.cluster.bootstrap) == (2, "", "")
     assert "give one of them" in ran.err
+
+
+@pytest.mark.parametrize("args", COMMANDS, ids=" ".join)
+def test_an_empty_address_reaches_no_cluster(
+    shell: Any, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
+) -> None:
+    """A script whose variable is unset says -b ''; what it would delete is not to be looked for elsewhere."""
+    monkeypatch.setenv("STRANDLINE_BOOTSTRAP", "env:1")
+    ran = shell(*args, "-b", "")
+    assert (ran.code, ran.out, shell.cluster.bootstrap) == (2, "", "")
+    assert "--bootstrap '' is not host:port" in ran.err
+
+
+def test_empty_variables_name_nothing(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRANDLINE_BOOTSTRAP", "")
+    monkeypatch.setenv("STRANDLINE_DATA", "")
+    assert shell("topics", "list").code == 0
+    assert shell.cluster.bootstrap == "127.0.0.1:19092"
+
+
+@pytest.mark.parametrize("args", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("key", ["bootstrap.servers", "bootstrap_servers"])
+def test_a_setting_does_not_name_the_cluster(shell: Any, args: tuple[str, ...], key: str) -> None:
+    """It would win over -b in silence."""
+    ran = shell(*args, "-b", "a:1", "-X", f"{key}=other:1")
+    assert (ran.code, ran.out, shell.cluster.bootstrap) == (2, "", "")
+    assert f"-X {key}" in ran.err and "-b/--bootstrap" in ran.err
+
+
+def test_the_help_tells_the_order_in_which_a_cluster_is_looked_for(shell: Any) -> None:
+    text = " ".join(shell("topics", "list", "--help").out.split())
+    assert "Without it and --data: $STRANDLINE_BOOTSTRAP, else $STRANDLINE_DATA, else" in text
 
 
 @pytest.mark.parametrize(
