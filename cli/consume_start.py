@@ -1,7 +1,8 @@
 """Where `strandline consume` begins and ends: what the options ask for, and which offsets of each partition that is.
 
 Rules: -o and --from-beginning say where to begin, else `-X auto.offset.reset`, else only new records are read. What the
-log does not have is never skipped over in silence: who asks for an offset behind the end is told where the end is.
+log does not have is never skipped over in silence: who asks for an offset behind the end is told where the end is, and
+so with one before the beginning.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from strandline.cli.offset_range import (
     InvalidOffset,
     OffsetRange,
     PartitionBounds,
+    before_beginning,
     beyond_end,
     parse_offset_range,
     resolve,
@@ -79,7 +81,7 @@ def wanted_range(
         from_start = from_beginning or policy == "earliest"
         return wanted or (FROM_START if from_start else NEW_ONLY)
     if wanted is None:
-        wanted = FROM_START
+        wanted = NEW_ONLY if policy == "latest" and not from_beginning else FROM_START
     if wanted.stop is not None:
         raise click.UsageError(f"--exit-at-end and the end in --offset '{offset}' exclude each other")
     return wanted._replace(stop=NEW_ONLY.start)
@@ -100,9 +102,20 @@ def start_reading(
     parts = {each: resolve(wanted, bounds[each]) for each in assigned}
     for each, (start, _) in parts.items():
         consumer.seek(each, start)
-    for line in lines_about_ends(wanted, bounds):
+    for line in [*lines_about_beginnings(wanted, bounds), *lines_about_ends(wanted, bounds)]:
         click.echo(f"strandline: {line}", err=True)
     return parts
+
+
+def lines_about_beginnings(wanted: OffsetRange, bounds: Mapping[TopicPartition, PartitionBounds]) -> list[str]:
+    """For people: which partitions begin after the offset from which they were to be read."""
+    late = {each: asked for each in bounds if (asked := before_beginning(wanted, bounds[each])) is not None}
+    lines = [
+        f"{each} begins at {bounds[each].beginning}, after offset {asked}: what was before has gone from the log"
+        for each, asked in list(late.items())[:MOST_NAMED]
+    ]
+    left_out = len(late) - len(lines)
+    return lines + ([f"{left_out} more partitions begin after that, too"] if left_out else [])
 
 
 def lines_about_ends(wanted: OffsetRange, bounds: Mapping[TopicPartition, PartitionBounds]) -> list[str]:

@@ -185,6 +185,13 @@ def resolve(wanted: OffsetRange, bounds: PartitionBounds) -> tuple[int, int | No
     return start, max(start, _offset_of(wanted.stop, bounds, bounds.at_stop_time))
 
 
+def before_beginning(wanted: OffsetRange, bounds: PartitionBounds) -> int | None:
+    """The offset from which to read, where the partition begins after it; None where it does not. Who says 0 means the
+    beginning, wherever that is."""
+    start = wanted.start
+    return start.value if start.kind is BoundKind.OFFSET and 0 < start.value < bounds.beginning else None
+
+
 def beyond_end(wanted: OffsetRange, bounds: PartitionBounds) -> int | None:
     """The offset from which to read, where the partition ends before it; None where it does not."""
     start = _offset_of(wanted.start, bounds, bounds.at_start_time)

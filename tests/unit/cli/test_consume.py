@@ -76,6 +76,9 @@ def test_the_reset_policy_says_where_to_begin_unless_something_else_does(shell: 
     assert shell(*args, "-X", f"{key}=latest").out == shell(*args).out == ""
     assert shell(*args, "-X", f"{key}=earliest", "-o", "1").out == "b\n"
     assert shell.cluster.settings["auto_offset_reset"] == "earliest"
+    assert shell("consume", "-t", "t", "-e", "-X", f"{key}=latest").out == ""
+    assert shell("consume", "-t", "t", "-e", "-X", f"{key}=earliest").out == "a\nb\n"
+    assert shell("consume", "-t", "t", "-e", "--from-beginning", "-X", f"{key}=latest").out == "a\nb\n"
     for policy in ("none", "newest"):
         ran = shell(*args, "-X", f"{key}={policy}")
         assert (ran.code, ran.err.count("\n")) == (2, 1)
@@ -108,6 +111,17 @@ def test_an_offset_behind_the_end_is_answered_with_the_end(shell: Any) -> None:
         ran = shell("consume", "-t", "t", "-o", range_of, "-p", "0")
         assert (ran.code, ran.err) == (0, f"{told}nothing of it is read\nProcessed a total of 0 messages\n")
     assert shell("consume", "-t", "t", "-o", "3:end").err == "Processed a total of 0 messages\n"
+
+
+def test_an_offset_before_the_beginning_is_answered_with_the_beginning(shell: Any) -> None:
+    shell.cluster.records[TopicPartition("t", 0)] = [FakeRecord("t", 0, 100, value=b"x")]
+    told = "strandline: t-0 begins at 100, after offset 47: what was before has gone from the log\n"
+    for range_of, out in (("47:end", "x\n"), ("47:90", "")):
+        ran = shell("consume", "-t", "t", "-o", range_of, "-q")
+        assert (ran.code, ran.out, ran.err) == (0, out, told)
+    for range_of in ("0:end", "start:end", "+0:end", "-70:end", "100:end"):
+        ran = shell("consume", "-t", "t", "-o", range_of, "-q")
+        assert (ran.code, ran.out, ran.err) == (0, "x\n", "")
 
 
 def test_many_partitions_that_end_before_the_offset_are_counted(shell: Any) -> None:
