@@ -142,7 +142,11 @@ def consume(ctx: click.Context, /, **options: Any) -> None:
     if asked.group is None:
         wanted = wanted_range(offset, asked.from_beginning, asked.exit_at_end, session.now_ms(), policy)
     write = writer_of(asked)
-    policy = "earliest" if asked.from_beginning else policy or "latest"
+    if asked.group is None:
+        # Where to begin is sought: the policy is for places that the log loses later, of which nothing is to be missed.
+        policy = policy or "earliest"
+    else:
+        policy = "earliest" if asked.from_beginning else policy or "latest"
     limits = {
         "default_api_timeout_ms": API_TIMEOUT_MS,
         "metadata_max_age_ms": LOOK_EVERY_S * 1000,
@@ -150,7 +154,7 @@ def consume(ctx: click.Context, /, **options: Any) -> None:
     }
     given = {**limits, **group_settings(asked.group, asked.group_instance_id), **settings}
     with session.consumer(bootstrap_of(session, asked.bootstrap), **given) as consumer:
-        read(ctx, asked, consumer, write, wanted)
+        read(ctx, asked, consumer, write, wanted, policy)
 
 
 class Asked(NamedTuple):
@@ -244,9 +248,12 @@ def first_of(*texts: bytes | None) -> bytes:
     return next(text for text in texts if text is not None)
 
 
-def read(ctx: click.Context, asked: Asked, consumer: Consumer, write: Writer, wanted: OffsetRange) -> None:
+def read(
+    ctx: click.Context, asked: Asked, consumer: Consumer, write: Writer, wanted: OffsetRange, reset_policy: str
+) -> None:
     """Print what is wanted, or what the group gives; the count comes in any case."""
     from strandline.cli.consume_loop import ConsumeLoop
+    from strandline.cli.lost_offsets import LostOffsets
 
     session = session_of(ctx)
     loop = ConsumeLoop(
@@ -263,6 +270,8 @@ def read(ctx: click.Context, asked: Asked, consumer: Consumer, write: Writer, wa
         else:
             topics = stack.enter_context(topics_to_read(ctx, asked, consumer))
             ranges = begin(asked, consumer, topics, wanted)
+            starts = {each: start for each, (start, _) in ranges.items()}
+            loop.lost = LostOffsets(consumer, starts, reset_policy, session.monotonic)
             if wanted.stop is not None:
                 stops = {each: stop for each, (_, stop) in ranges.items()}
         progress = ProgressLine(lambda: Done(loop.count, loop.bytes_out, loop.fraction(ranges)), session.monotonic)

@@ -20,6 +20,7 @@ from strandline.protocol.types import TopicPartition
 if TYPE_CHECKING:
     from strandline import Consumer
     from strandline.cli.group_commits import GroupCommits
+    from strandline.cli.lost_offsets import LostOffsets
     from strandline.client.assignment import FetchedBatches
 
 POLL_MS = 500
@@ -49,6 +50,8 @@ class ConsumeLoop:
         """Partition → the offset behind the last record that was printed."""
         self.look: Callable[[], None] = lambda: None
         """Called whenever a poll has come back, for who has to do something now and then."""
+        self.lost: LostOffsets | None = None
+        """Is told where each partition goes on; a group is none of its business."""
         self._write = write
         self._out = out
         self._max_messages = max_messages
@@ -66,6 +69,7 @@ class ConsumeLoop:
         waits.also = self.look
         while (is_endless or remaining) and not self._enough():
             fetched = consumer.fetch_batches(timeout_ms=min(POLL_MS, self._timeout_ms or POLL_MS))
+            self._note_lost(fetched, remaining)
             printed = self._print(fetched, stops or {})
             for each in fetched:
                 partition = TopicPartition(each.topic, each.partition)
@@ -74,6 +78,8 @@ class ConsumeLoop:
                     del remaining[partition]
             if not fetched:
                 self._finish_by_position(consumer, remaining)
+                if self.lost is not None:
+                    self.lost.look()
             if commits is not None:
                 commits.commit_now_and_then()
             waits.look()
@@ -81,6 +87,8 @@ class ConsumeLoop:
             if printed:
                 quiet_since = now
             elif self._timeout_ms is not None and (now - quiet_since) * 1000 >= self._timeout_ms:
+                if self.lost is not None:
+                    self.lost.look(at_once=True)
                 return
 
     def fraction(self, ranges: Mapping[TopicPartition, tuple[int, int | None]]) -> float | None:
@@ -98,8 +106,21 @@ class ConsumeLoop:
     def _finish_by_position(self, consumer: Consumer, remaining: dict[TopicPartition, int]) -> None:
         """It moves without records, too."""
         for partition, stop in list(remaining.items()):
-            if consumer.position(partition) >= stop:
+            position = consumer.position(partition)
+            if self.lost is not None:
+                self.lost.note(partition, position, position, stop)
+            if position >= stop:
                 del remaining[partition]
+        if self.lost is not None:
+            self.lost.tell()
+
+    def _note_lost(self, fetched: list[FetchedBatches], stops: Stops) -> None:
+        if self.lost is None:
+            return
+        for each in fetched:
+            partition = TopicPartition(each.topic, each.partition)
+            self.lost.note(partition, each.position, each.next_offset, stops.get(partition))
+        self.lost.tell()
 
     def _enough(self) -> bool:
         return self._max_messages is not None and self.count >= self._max_messages

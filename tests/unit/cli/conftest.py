@@ -22,6 +22,7 @@ from strandline.client.errors import (
     GroupNotEmpty,
     InvalidTopicSettings,
     NoBrokerReachable,
+    NotAssigned,
     RecordTooLarge,
     UnknownGroup,
     UnknownTopic,
@@ -329,8 +330,24 @@ class FakeConsumer(FakeClient):
     def seek(self, partition: TopicPartition, offset: int) -> None:
         self.positions[partition] = offset
 
-    def position(self, partition: TopicPartition) -> int:
+    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+        if partition not in self.positions:
+            raise NotAssigned(f"{partition} is not assigned")
+        self.positions[partition] = self._within_log(partition, self.positions[partition])
         return self.positions[partition]
+
+    def topic_id(self, topic: str, timeout_ms: float) -> bytes:
+        known = self.cluster.topics.get(topic)
+        return TOPIC_ID if known is None else known.topic_id
+
+    def _within_log(self, partition: TopicPartition, position: int) -> int:
+        """Where it goes on by the reset policy, should the log not have this place any more."""
+        log = self.cluster.records.get(partition, [])
+        end = self.cluster.end(partition)
+        beginning = log[0].offset if log else end
+        if beginning <= position <= end:
+            return position
+        return {"earliest": beginning, "latest": end}[self.cluster.settings["auto_offset_reset"]]
 
     def subscribe(self, topics: Sequence[str] = (), *, pattern: Any = None, on_revoked: Any, on_lost: Any) -> None:
         self.cluster.settings["subscribed"] = pattern or topics
@@ -359,8 +376,10 @@ class FakeConsumer(FakeClient):
             raise KeyboardInterrupt
         self.cluster.before_poll()
         taken = {}
-        for partition, position in self.positions.items():
-            taken[partition] = position, [each for each in self.cluster.records[partition] if each.offset >= position]
+        for partition, before in self.positions.items():
+            position = self._within_log(partition, before)
+            log = self.cluster.records.get(partition, [])
+            taken[partition] = position, [each for each in log if each.offset >= position]
             self.positions[partition] = max(position, self.cluster.end(partition))
         return taken
 

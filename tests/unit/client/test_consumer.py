@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import trio
 
@@ -221,6 +223,37 @@ async def test_a_truncated_log_is_noticed(autojump_clock: object, policy: str) -
                 assert truncated.value.diverging_offset == 2
                 client.seek(T0, truncated.value.diverging_offset)
             assert await read(client, 2) == [b"other", b"more"]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("policy", "goes_on_at"), [("earliest", 50), ("latest", 100)])
+async def test_batches_tell_where_a_log_that_lost_its_head_goes_on(
+    autojump_clock: object, policy: str, goes_on_at: int
+) -> None:
+    """Each begins where the one before ended, but there: so a program knows what it will never read."""
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    for i in range(100):
+        cluster.fill(T0, [b"x%d" % i])
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with consumer(cluster, auto_offset_reset=policy, max_partition_fetch_bytes=200) as client:
+            await client.assign([T0])
+            client.seek(T0, 0)
+            fetched = await client.fetch_batches(timeout_ms=500)
+            log = cluster.logs[T0]
+            log.log_start = 50
+            del log.batches[:50], log.next_offsets[:50]
+            for _ in range(40):
+                fetched += await client.fetch_batches(timeout_ms=500)
+            if policy == "latest":
+                cluster.fill(T0, [b"new"])
+                fetched += await client.fetch_batches(timeout_ms=1000)
+            pairs = itertools.pairwise(fetched)
+            gaps = [(one.next_offset, other.position) for one, other in pairs if one.next_offset != other.position]
+            assert [position for _, position in gaps] == [goes_on_at]
+            assert gaps[0][0] < 50
+            assert await client.position(T0, timeout_ms=0) == fetched[-1].next_offset
         nursery.cancel_scope.cancel()
 
 
