@@ -139,6 +139,8 @@ def produce(ctx: click.Context, /, **options: Any) -> None:
         "max_block_ms": MAX_BLOCK_MS,
         **client_settings(asked.settings),
     }
+    if asked.no_create:  # not only for the first record: the topic may be deleted later
+        settings["allow_auto_create_topics"] = False
     producer = session.producer(servers, **settings)
     waits = Waits(producer, session.monotonic)
     tally = Tally(producer, asked.topic, waits, verbose=asked.verbose, as_json=asked.output == "json")

@@ -47,6 +47,7 @@ class ProducerOptions(ClientOptions, total=False):
     max_request_size: int
     max_in_flight_requests_per_connection: int
     enable_idempotence: bool | None
+    allow_auto_create_topics: bool
     identity: ProducerIdentity | None
     key_serializer: Serializer | None
     value_serializer: Serializer | None

@@ -111,7 +111,10 @@ class TrioProducer(RunAcceptance):
         self._failure: Exception | None = None
         """What ended `run` although nobody closed or cancelled it."""
         self._metadata = Metadata(
-            self.settings, self._environment, on_change=self._pump.wake, allow_auto_topic_creation=True
+            self.settings,
+            self._environment,
+            on_change=self._pump.wake,
+            allow_auto_topic_creation=self.settings.allow_auto_create_topics,
         )
         links = Links(self.settings, self._environment, self._metadata, self._pump.wake)
         self._links = links

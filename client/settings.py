@@ -86,6 +86,9 @@ class ProducerSettings(ClientSettings):
     enable_idempotence: bool | None = field(
         default=None, metadata={"doc": "no record stands twice; None: as long as acks=all and retries allow it"}
     )
+    allow_auto_create_topics: bool = field(
+        default=True, metadata={"doc": "brokers may create the topic that is written to (auto.create.topics.enable)"}
+    )
     identity: ProducerIdentity | None = field(
         default=None, metadata={"doc": "id, epoch and first sequences of the program's own; None: a broker gives them"}
     )

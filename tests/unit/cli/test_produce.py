@@ -253,6 +253,15 @@ def test_no_create_refuses_a_topic_that_is_not_there(shell: Any, tmp_path: Path)
     assert shell("produce", "-t", "t", "--no-create", "-l", source).code == 0
 
 
+def test_no_create_holds_for_as_long_as_it_sends(shell: Any, tmp_path: Path) -> None:
+    """A topic that is deleted meanwhile is not to come back."""
+    source = write_lines(tmp_path / "in", b"a\n")
+    assert shell("produce", "-t", "t", "-l", source).code == 0
+    assert "allow_auto_create_topics" not in shell.cluster.settings
+    assert shell("produce", "-t", "t", "--no-create", "-l", source).code == 0
+    assert shell.cluster.settings["allow_auto_create_topics"] is False
+
+
 def test_brokers_that_create_no_topics_are_said_to_do_so(shell: Any, tmp_path: Path) -> None:
     shell.cluster.creates_topics = False
     ran = shell("produce", "-t", "other", "-l", write_lines(tmp_path / "in", b"a\n"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 
@@ -216,6 +218,30 @@ async def test_a_refresh_does_not_bring_back_what_was_deleted(autojump_clock: ob
         asked = cluster.brokers[0].seen(MetadataRequest)
         may_create = [isinstance(each, MetadataRequest) and each.allow_auto_topic_creation for each in asked]
         assert may_create == [True, False]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("may_create", [True, False])
+async def test_brokers_are_asked_to_create_a_topic_unless_the_program_forbids_it(
+    may_create: bool, autojump_clock: object
+) -> None:
+    cluster = FakeCluster(1)
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        settings: dict[str, Any] = {} if may_create else {"allow.auto.create.topics": "false"}
+        async with TrioProducer(
+            cluster.bootstrap, environment=cluster.environment(), max_block_ms=1000, **settings
+        ) as client:
+            await (await client.send("t", b"x"))
+            with pytest.raises(UnknownTopic):
+                await client.send("missing", b"x")
+        found: dict[str, set[bool]] = {"t": set(), "missing": set()}
+        for request in cluster.brokers[0].seen(MetadataRequest):
+            assert isinstance(request, MetadataRequest)
+            for name in request.topics or ():
+                found[name].add(request.allow_auto_topic_creation)
+        assert True in found["missing"] if may_create else found == {"t": {False}, "missing": {False}}
         nursery.cancel_scope.cancel()
 
 
