@@ -26,6 +26,7 @@ import click
 
 from strandline.cli.item_errors import error_name
 from strandline.cli.session import EXIT_DIFFERENT, EXIT_INTERRUPTED, JSON_VERSION, CommandLine, Session
+from strandline.cli.short_options import has_flag
 from strandline.cli.wording import printable
 from strandline.runtime.processes.interrupts import repeat_lost_interrupt
 
@@ -49,6 +50,12 @@ class CommandEntry(NamedTuple):
     module: str
     attribute: str
     help: str
+
+    def load(self) -> click.Command:
+        """Import it."""
+        command = getattr(importlib.import_module(self.module), self.attribute)
+        assert isinstance(command, click.Command), f"{self.module}.{self.attribute} is not a command"
+        return command
 
 
 COMMANDS: dict[str, CommandEntry] = {
@@ -96,11 +103,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         entry = COMMANDS.get(cmd_name)
-        if entry is None:
-            return None
-        command = getattr(importlib.import_module(entry.module), entry.attribute)
-        assert isinstance(command, click.Command), f"{entry.module}.{entry.attribute} is not a command"
-        return command
+        return None if entry is None else entry.load()
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -166,9 +169,12 @@ def run(args: Sequence[str], *, session: Session | None = None) -> int:
 
 def asks_for_json(args: Sequence[str]) -> bool:
     """Whether a failure is to be told to a program, even if the rest cannot be understood. -J is consume's."""
-    words = args[: args.index("--")] if "--" in args else args
-    pairs = itertools.pairwise(words)
-    return "--output=json" in words or ("--output", "json") in pairs or (words[:1] == ["consume"] and "-J" in words)
+    words = list(args[: args.index("--")] if "--" in args else args)
+    if "--output=json" in words or ("--output", "json") in itertools.pairwise(words):
+        return True
+    if words[:1] != ["consume"] or not any(word.startswith("-") and "J" in word for word in words):
+        return False
+    return has_flag(COMMANDS["consume"].load(), words[1:], "-J")
 
 
 class Failure(NamedTuple):

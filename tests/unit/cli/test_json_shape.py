@@ -225,8 +225,31 @@ def test_a_failure_behind_the_answer_makes_no_second_object(site: Any, monkeypat
     assert "while it is closed" in ran.err
 
 
-def test_consumes_short_form_asks_for_json_too(site: Any) -> None:
-    assert json.loads(site("consume", "-J", "-t", "gone").out)["error"]["exit_code"] == 1
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("-J", "-t", "gone"), 1),
+        (("-eJ", "-t", "gone"), 1),
+        (("-t", "gone", "-qJe"), 1),
+        (("-eqJtgone",), 1),
+        (("--topic", "gone", "-f", "%v", "-eJ"), 2),
+        (("-eJ", "-t", "gone", "--wrong"), 2),
+        (("-Je", "-t"), 2),
+    ],
+)
+def test_consumes_short_form_asks_for_json_too(site: Any, args: tuple[str, ...], code: int) -> None:
+    ran = site("consume", *args)
+    assert (ran.code, json.loads(ran.out)["error"]["exit_code"]) == (code, code)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("-tJ",), ("-t", "-J"), ("-etJ",), ("-t", "gone", "-gJ"), ("--topic", "-J"), ("-t", "gone", "-e", "--", "-J")],
+)
+def test_a_value_of_another_option_does_not_ask_for_json(site: Any, args: tuple[str, ...]) -> None:
+    ran = site("consume", *args)
+    assert ran.code in (1, 2)
+    assert ran.out == ""
 
 
 @pytest.mark.parametrize(
