@@ -299,11 +299,11 @@ def topics_to_read(ctx: click.Context, asked: Asked, consumer: Consumer) -> Iter
     session = session_of(ctx)
     numbers, pattern = asked.partitions, asked.pattern
     if pattern is None:
-        yield TopicsToRead(consumer, asked.topics, numbers, None, None, session.monotonic)
+        yield TopicsToRead(consumer, asked.topics, numbers, None, None, session.monotonic, asked.timeout_ms)
         return
     limits = {"default_api_timeout_ms": API_TIMEOUT_MS, **common_settings(asked.settings)}
     with session.admin(bootstrap_of(session, asked.bootstrap), **limits) as admin:
-        yield TopicsToRead(consumer, (), numbers, pattern, admin, session.monotonic)
+        yield TopicsToRead(consumer, (), numbers, pattern, admin, session.monotonic, asked.timeout_ms)
 
 
 def begin(asked: Asked, consumer: Consumer, topics: TopicsToRead, wanted: OffsetRange) -> Ranges:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 5.0
 """How soon what is new is read; and how old the consumer's metadata may be."""
 
+LOOK_MS = 500
+"""How long nothing is read meanwhile, at most, should nobody know what is asked for."""
+
 
 def named_topics(ctx: click.Context, parameter: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
     """Of `-t a -t b,c`: each once. UsageError for a name that no topic can have."""
@@ -38,7 +41,8 @@ def compiled_pattern(ctx: click.Context, parameter: click.Parameter, given: str 
 
 
 class TopicsToRead:
-    """Of one command line without a group. `admin`: who knows all topics, None where they are named."""
+    """Of one command line without a group. `admin`: who knows all topics, None where they are named. `timeout_ms`: when
+    the command ends if no record comes."""
 
     def __init__(
         self,
@@ -48,6 +52,7 @@ class TopicsToRead:
         pattern: re.Pattern[str] | None,
         admin: Admin | None,
         monotonic: Callable[[], float],
+        timeout_ms: int | None = None,
     ) -> None:
         self._consumer = consumer
         self._topics = topics
@@ -55,6 +60,7 @@ class TopicsToRead:
         self._pattern = pattern
         self._admin = admin
         self._monotonic = monotonic
+        self._look_ms = min(LOOK_MS, timeout_ms or LOOK_MS)
         self._due_at = monotonic() + LOOK_EVERY_S
         self._assigned: list[TopicPartition] = []
 
@@ -65,7 +71,8 @@ class TopicsToRead:
         return list(self._assigned)
 
     def look(self) -> None:
-        """Now and then: read what is new, and forget topics that matched and have gone."""
+        """Now and then: read what is new, and forget topics that matched and have gone. A topic of which nobody knows
+        just now, also one that was deleted, keeps nothing from the others; what hinders it is told by others."""
         from strandline.client.errors import ClientError
 
         now = self._monotonic()
@@ -73,11 +80,8 @@ class TopicsToRead:
             return
         self._due_at = now + LOOK_EVERY_S
         try:
-            found = [
-                TopicPartition(name, number)
-                for name in self._names()
-                for number in self._consumer.partitions_for_topic(name, timeout_ms=1_000)
-            ]
+            names = self._names(timeout_ms=self._look_ms)
+            found = self._found(names, now + self._look_ms / 1000)
             known = set(self._assigned)
             new = [each for each in found if each not in known]
             if new or (self._pattern is not None and len(found) < len(self._assigned)):
@@ -86,12 +90,30 @@ class TopicsToRead:
                 for each in new:
                     self._consumer.seek_to_beginning(each)
         except ClientError:
-            return  # nobody knows just now; what keeps known partitions back is told by others
+            return
 
-    def _names(self) -> Sequence[str]:
+    def _found(self, names: Sequence[str], deadline: float) -> list[TopicPartition]:
+        """The partitions of these topics; of one that nobody knows those that it had."""
+        from strandline.client.errors import ClientError
+
+        had: dict[str, list[TopicPartition]] = {}
+        for each in self._assigned:
+            had.setdefault(each.topic, []).append(each)
+        found: list[TopicPartition] = []
+        for name in names:
+            left_ms = max(0.0, (deadline - self._monotonic()) * 1000)  # what is known is told at once all the same
+            try:
+                numbers = self._consumer.partitions_for_topic(name, timeout_ms=left_ms)
+            except ClientError:
+                found += had.get(name, [])
+            else:
+                found += [TopicPartition(name, number) for number in numbers]
+        return found
+
+    def _names(self, timeout_ms: float | None = None) -> Sequence[str]:
         if self._admin is None or self._pattern is None:
             return self._topics
-        known = self._admin.describe_topics()
+        known = self._admin.describe_topics(timeout_ms=timeout_ms)
         return sorted(name for name in known if self._pattern.fullmatch(name) and not known[name].is_internal)
 
 

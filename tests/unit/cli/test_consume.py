@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from strandline.client.errors import LeaderNotAvailable
+from strandline.client.errors import LeaderNotAvailable, UnknownTopic
 from strandline.client.metadata import PartitionView, TopicView
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
-from unit.cli.conftest import TOPIC_ID, FakeRecord
+from unit.cli.conftest import TOPIC_ID, FakeConsumer, FakeRecord
 
 NO_LEADER = LeaderNotAvailable(ErrorCode.LEADER_NOT_AVAILABLE, "partition t-0 has no leader")
 WAITED = [{TopicPartition("t", 0): NO_LEADER}] * 20
@@ -185,6 +185,39 @@ def test_topics_and_partitions_that_come_later_are_read_from_their_beginning(she
         del shell.cluster.records[late]
     shell.cluster.polls = 0
     assert shell("consume", "-t", "a1", "--timeout-ms", "20000").out == "grown\n"
+
+
+def test_a_deleted_topic_keeps_nothing_of_the_others_back(shell: Any) -> None:
+    for topic in ("a", "b"):
+        shell.cluster.fill(topic, 0, [b"old"])
+
+    def change() -> None:
+        if shell.cluster.polls == 2:
+            del shell.cluster.records[TopicPartition("a", 0)]
+            shell.cluster.fill("b", 1, [b"grown"])
+
+    shell.cluster.before_poll = change
+    assert shell("consume", "-t", "a,b", "--timeout-ms", "20000", "-q").out == "grown\n"
+
+
+def test_many_deleted_topics_do_not_delay_the_end(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = [f"a{number}" for number in range(30)]
+    for topic in topics:
+        shell.cluster.fill(topic, 0, [b"old"])
+    known = FakeConsumer.partitions_for_topic
+
+    def patient(consumer: FakeConsumer, topic: str, timeout_ms: float) -> list[int]:
+        try:
+            return known(consumer, topic, timeout_ms)
+        except UnknownTopic:
+            shell.session.clock += timeout_ms / 1000
+            raise
+
+    monkeypatch.setattr(FakeConsumer, "partitions_for_topic", patient)
+    shell.session.step_s = 0.01
+    shell.cluster.before_poll = lambda: shell.cluster.records.clear() if shell.cluster.polls == 2 else None
+    assert shell("consume", "-t", ",".join(topics), "--timeout-ms", "6000", "-q").code == 0
+    assert shell.session.clock < 8
 
 
 def test_a_pattern_that_no_topic_matches_is_told(shell: Any) -> None:
