@@ -32,6 +32,7 @@ from strandline.cli.consume_topics import (
     subscription,
 )
 from strandline.cli.group_commits import GroupCommits, group_settings
+from strandline.cli.kcat_letters import kcat_letters
 from strandline.cli.offset_range import NEW_ONLY, OffsetRange
 from strandline.cli.options import bootstrap_option, client_settings, common_settings, output_option, settings_option
 from strandline.cli.progress import Done, ProgressLine, is_terminal_for_progress
@@ -129,6 +130,9 @@ From memory of kcat: -Z shows NULL for null, -K shows the key in front, -u is no
 @click.option("-q", "--quiet", is_flag=True, help="Without the count at the end.")
 @property_option(PROPERTIES)
 @settings_option
+@kcat_letters(
+    "u", "C", P="'strandline produce' writes records", G="a group is --group NAME here, and its topics are -t TOPIC"
+)
 @click.pass_context
 def consume(ctx: click.Context, /, **options: Any) -> None:
     """Read records from topics."""

@@ -17,6 +17,7 @@ import click
 
 from strandline.cli.created_topic import TopicCheck
 from strandline.cli.input_format import input_reader
+from strandline.cli.kcat_letters import kcat_letters
 from strandline.cli.options import (
     bootstrap_option,
     client_settings,
@@ -125,6 +126,9 @@ From memory of kcat: -f is the template here, too, and files are given with -l.
 @property_option(PROPERTIES)
 @output_option
 @settings_option
+@kcat_letters(
+    "P", C="'strandline consume' reads records", G="'strandline consume --group NAME -t TOPIC' reads as a group"
+)
 @click.pass_context
 def produce(ctx: click.Context, /, **options: Any) -> None:
     """Write lines to a topic, one record each."""
