@@ -37,6 +37,7 @@ from strandline.cli.record_input import (
     Records,
     Refused,
     header_name,
+    timestamp,
 )
 
 
@@ -230,9 +231,7 @@ def _number(verb: str) -> Step:
             raise Refused(f"%{verb} was to be a number")
         number = int(match[0])
         if verb in "Td":
-            if number < -1:
-                raise Refused(f"timestamp {number} is before 1970")
-            fields.timestamp_ms = number
+            fields.timestamp_ms = timestamp(number)
         elif verb == "p":
             if number < 0:
                 raise Refused(f"partition {number} is negative")
@@ -324,20 +323,36 @@ def _json_text(verb: str) -> Step:
 
 
 def _time(pattern: str, literal: bytes, is_last: bool) -> Step:
-    pattern = pattern.replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S")
+    for short, meaning in (("%F", "%Y-%m-%d"), ("%T", "%H:%M:%S"), ("%R", "%H:%M"), ("%D", "%m/%d/%y")):
+        pattern = pattern.replace(short, meaning)
+    inside = max(each.strftime(pattern).encode().count(literal) for each in _MOMENTS)
 
     def step(source: _Input, start: int, fields: _Fields) -> int:
+        """What stands behind a time may stand in it, too, as a space does: it ends where it is one."""
         end = _until(source, start, literal, is_last)
-        try:
-            moment = datetime.datetime.strptime(source.data[start:end].decode(), pattern)
-        except ValueError as error:
-            raise Refused(f"%d cannot be read ({error})") from None
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=datetime.UTC)
-        fields.timestamp_ms = round(moment.timestamp() * 1000)
+        for _ in range(inside):
+            if _moment(source.data[start:end], pattern) is not None or end == len(source.data):
+                break
+            end = _until(source, end + len(literal), literal, is_last)
+        moment = _moment(source.data[start:end], pattern)
+        if moment is None:
+            raise Refused(f"%d was to be a time as {pattern} shows it")
+        fields.timestamp_ms = timestamp(round(moment.timestamp() * 1000))
         return end
 
     return step
+
+
+_MOMENTS = (datetime.datetime(2023, 11, 4, 1, 2, 3, tzinfo=datetime.UTC), datetime.datetime(2023, 9, 20, 22, 33, 44))
+"""Short and long when they are shown."""
+
+
+def _moment(text: bytes, pattern: str) -> datetime.datetime | None:
+    try:
+        moment = datetime.datetime.strptime(text.decode(), pattern)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
 
 
 def _listed_headers(literal: bytes, is_last: bool, null: bytes | None) -> Step:

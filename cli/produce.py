@@ -17,6 +17,7 @@ import click
 
 from strandline.cli.created_topic import TopicCheck
 from strandline.cli.input_format import input_reader
+from strandline.cli.json_input import JsonReader
 from strandline.cli.kcat_letters import kcat_letters
 from strandline.cli.options import (
     bootstrap_option,
@@ -28,7 +29,7 @@ from strandline.cli.options import (
 )
 from strandline.cli.progress import Done, ProgressLine, fraction_read, is_terminal_for_progress
 from strandline.cli.record_format import Header, InvalidFormat
-from strandline.cli.record_input import InputReader, JsonReader, LineReader, LineRules, Records
+from strandline.cli.record_input import InputReader, LineReader, LineRules, Records
 from strandline.cli.sending import Tally, summary
 from strandline.cli.session import EXIT_INTERRUPTED, Session, bootstrap_of, session_of
 from strandline.cli.text_options import ESCAPED, properties_of_console, property_option

@@ -7,9 +7,6 @@ begins. Lines end with `\\n` (or another delimiter, and a `\\r` stays); the last
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import repeat
@@ -23,6 +20,8 @@ FullRecord = tuple[bytes | None, bytes | None, Sequence[Header], int | None]
 InputRecord = KeyAndValue | FullRecord
 
 SHOWN_BYTES = 40
+MAX_TIMESTAMP_MS = 2**63 - 1
+"""The format of records has no later one."""
 
 
 class InvalidInput(ValueError):
@@ -90,8 +89,11 @@ class LineReader(InputReader):
     def feed(self, chunk: bytes) -> list[Records]:
         delimiter = self._rules.delimiter
         behind = b""
-        while self._begun and len(behind) < len(delimiter) - 1:  # it may stand across two chunks
-            behind = self._begun.pop() + behind
+        while self._begun and (missing := len(delimiter) - 1 - len(behind)):  # it may stand across two chunks
+            last = self._begun.pop()
+            behind = last[-missing:] + behind
+            if len(last) > missing:
+                self._begun.append(last[:-missing])
         chunk = behind + chunk
         first, *others = chunk.split(delimiter)
         self._begun.append(first)
@@ -169,67 +171,14 @@ def header_name(name: bytes) -> str:
         raise Refused(f"the name of header {beginning(name)} is not UTF-8") from None
 
 
+def timestamp(number: int) -> int:
+    """Raises Refused unless a record can have it; -1 is none."""
+    if number < -1:
+        raise Refused(f"timestamp {number} is before 1970")
+    if number > MAX_TIMESTAMP_MS:
+        raise Refused(f"timestamp {number} is above {MAX_TIMESTAMP_MS}")
+    return number
+
+
 def _or_null(data: bytes | None, null: bytes | None) -> bytes | None:
     return None if data == null else data
-
-
-class JsonReader(LineReader):
-    """One JSON object a line: `payload` (or `value`), and if wanted `key`, `headers`, `ts` (or `timestamp`). What
-    `…_encoding` calls base64 is decoded; topic, partition and offset are passed over."""
-
-    def __init__(self) -> None:
-        super().__init__(LineRules())
-
-    def parse(self, lines: list[bytes]) -> list[InputRecord] | None:
-        return None
-
-    def parse_line(self, line: bytes) -> InputRecord:
-        try:
-            fields = json.loads(line)
-        except ValueError:
-            raise Refused("this is not JSON") from None
-        if not isinstance(fields, dict):
-            raise Refused("this is no JSON object")
-        value_field = "payload" if "payload" in fields else "value"
-        if value_field not in fields:
-            raise Refused("it has neither payload nor value (null is a tombstone)")
-        stamp = fields.get("ts", fields.get("timestamp"))
-        if stamp is not None and (not isinstance(stamp, int) or isinstance(stamp, bool) or stamp < -1):
-            raise Refused("ts is not a number of ms since 1970")
-        return (
-            bytes_of(fields, "key"),
-            bytes_of(fields, value_field),
-            _json_headers(fields.get("headers")),
-            stamp,
-        )
-
-
-def bytes_of(fields: dict[str, object], name: str) -> bytes | None:
-    """A field of an object: its text as UTF-8, what base64 stands for, other JSON as it is written. Raises Refused."""
-    value = fields.get(name)
-    if value is None:
-        return None
-    encoding = fields.get(f"{name}_encoding")
-    if not isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    try:
-        if encoding is None:
-            return value.encode()
-        if encoding == "base64":
-            return base64.b64decode(value, validate=True)
-    except (binascii.Error, UnicodeEncodeError) as error:
-        raise Refused(f"{name} cannot be decoded ({error})") from None
-    raise Refused(f"{name}_encoding is not base64")
-
-
-def _json_headers(listed: object) -> list[Header]:
-    """As objects of key and value, as one object, or as kcat has them: names and values by turns."""
-    if listed is None:
-        return []
-    if isinstance(listed, dict):
-        return [(name, bytes_of(listed, name)) for name in listed]
-    if isinstance(listed, list) and all(isinstance(each, dict) and isinstance(each.get("key"), str) for each in listed):
-        return [(each["key"], bytes_of(each, "value")) for each in listed]
-    if isinstance(listed, list) and len(listed) % 2 == 0 and all(isinstance(name, str) for name in listed[::2]):
-        return [(name, bytes_of({"value": value}, "value")) for name, value in zip(*[iter(listed)] * 2, strict=True)]
-    raise Refused("headers are no list of {key, value}")

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.cli.input_format import input_reader
+from strandline.cli.json_input import JsonReader
 from strandline.cli.record_format import Header, InvalidFormat, Rows, compile_format, console_format, json_format
-from strandline.cli.record_input import InputReader, InputRecord, JsonReader, LineReader, LineRules
+from strandline.cli.record_input import InputReader, InputRecord, LineReader, LineRules
 
 WHOLE = r"%T %K %k%V %v%H %h{%K %k%V %v}\n"
 """Lengths in front of everything: any bytes, and nulls, come back."""
@@ -82,6 +83,16 @@ def test_times_and_headers_are_read_as_they_are_shown() -> None:
     assert found == (None, b"v", record[2] * 2, record[3])
 
 
+@pytest.mark.parametrize(
+    "template", [r"%d{strftime[%F %T]} %v\n", r"%v %d{strftime[%F-%T]}-", r"%d{strftime[%c]} %v\n"]
+)
+def test_a_time_may_hold_what_stands_behind_it(template: str) -> None:
+    records: list[FullRecord] = [(None, b"v", [], stamp) for stamp in (0, 1_700_000_000_000, 1_693_872_123_000)]
+    reader = input_reader(template)
+    found = read(reader, compile_format(template)(printed(records)))
+    assert (reader.error, found) == (None, records)
+
+
 def test_null_has_the_text_that_was_agreed_upon() -> None:
     template = r"%k %v\n"
     records: list[FullRecord] = [(None, b"v", [], 7), (b"k", None, [], 7), (b"NULLS", b"", [], 7)]
@@ -105,6 +116,14 @@ def test_null_has_the_text_that_was_agreed_upon() -> None:
         (r"%h %v\n", b"a=1 v\na v\n", 1, "line 2: %h was to be headers as k=v,k=v: 'a v'"),
         (r"%h %v\n", b"\xff=1 v\n", 0, r"line 1: the name of header '\xff' is not UTF-8: '\xff=1 v'"),
         (r"%p %v\n", b"0 v\n-1 w\n", 1, "line 2: partition -1 is negative: '-1 w'"),
+        (r"%T %v\n", b"1 a\n9999999999999999999 b\n", 1, "line 2: timestamp 9999999999999999999 is above 92233720368"),
+        (r"%d{strftime[%F %T]} %v\n", b"1969-12-31 23:59:59 v\n", 0, "line 1: timestamp -1000 is before 1970"),
+        (
+            r"%d{strftime[%F %T]} %v\n",
+            b"today at 12 v\nw\n",
+            0,
+            "line 1: %d was to be a time as %Y-%m-%d",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_named_by_its_line(template: str, text: bytes, read_before: int, told: str) -> None:
@@ -124,12 +143,41 @@ def test_what_cannot_be_read_is_named_by_its_line(template: str, text: bytes, re
         (b'{"value":"v","ts":"x"}', "ts is not a number"),
         (b'{"value":"?","value_encoding":"base64"}', "value cannot be decoded"),
         (b'{"value":"v","headers":[1]}', "headers are no list of {key, value}"),
+        (b"[" * 100_000, "it is nested too deeply to be read"),
+        (b'{"value":' + b"9" * 5_000 + b"}", "a number has more digits than can be read"),
+        (b'{"value":NaN}', "this is not JSON, which has no NaN"),
+        (b'{"value":"\\ud800"}', r"value has '\ud800', which is half a character"),
+        (b'{"value":"v","headers":{"\\ud800":"x"}}', "the name of a header has"),
+        (b'{"value":"v","ts":100000000000000000000}', "timestamp 100000000000000000000 is above 9223372036854775807"),
+        (b'{"value":"v","ts":-2}', "timestamp -2 is before 1970"),
+        (b'{"value":"v","value_encoding":"gzip"}', "value_encoding is not base64"),
     ],
 )
 def test_json_that_is_no_record_is_named_by_its_line(line: bytes, told: str) -> None:
     reader = JsonReader()
     assert read(reader, b'{"value":1}\n' + line + b"\n{}") == [(None, b"1", [], None)]
     assert str(reader.error).startswith(f"line 2: {told}")
+
+
+@pytest.mark.parametrize(
+    "written",
+    [b"1.10", b"1e400", b"-0", b'{"a":1, "a" : 2}', b"[ ]", b'{"a":"\\ud800"}', b"1234567890123456789.12", b"true",
+     '{"é":1}'.encode()],
+)  # fmt: skip
+def test_json_that_is_no_text_is_sent_as_it_is_written(written: bytes) -> None:
+    line = b' { "value" :%b ,"key": %b, "headers":[ {"key":"h","value": %b},{"key":"t","value":"x"}]}' % (
+        (written,) * 3
+    )
+    headers = [("h", written), ("t", b"x")]
+    assert read(JsonReader(), line, 999) == [(written, written, headers, None)]
+    for listed in (b'{"h": %b ,"t":"x"}', b'["h" ,%b,"t","x"]'):
+        line = b'{"value":null,"headers":%b}' % (listed % written)
+        assert read(JsonReader(), line, 999) == [(None, None, headers, None)]
+
+
+def test_headers_that_are_one_object_may_have_any_names() -> None:
+    line = b'{"payload":"v","headers":{"content":"x","content_encoding":"gzip"}}'
+    assert read(JsonReader(), line) == [(None, b"v", [("content", b"x"), ("content_encoding", b"gzip")], None)]
 
 
 def test_kcats_headers_are_read_too() -> None:
@@ -153,3 +201,11 @@ def test_lines_are_the_same_however_they_come(content: bytes, piece_bytes: int) 
             expected.pop()
         found = read(LineReader(LineRules(delimiter)), content, piece_bytes)
         assert [value for _, value in found] == expected
+
+
+def test_a_long_record_is_put_together_once_however_many_bytes_end_it() -> None:
+    reader = LineReader(LineRules(b"\r\n;"))
+    for _ in range(100):
+        assert reader.feed(b"x" * 50) == []
+        assert max(map(len, reader._begun)) <= 52, "whoever joins what has come so far copies it with each chunk"
+    assert [len(value) for _, value in reader.feed(b"\r\n;")[0].records] == [5_000]
