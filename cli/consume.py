@@ -281,16 +281,15 @@ def read(
         progress = ProgressLine(lambda: Done(loop.count, loop.bytes_out, loop.fraction(ranges)), session.monotonic)
         is_shown = is_terminal_for_progress(is_output_shown=True)
         loop.look = looks(topics if stops is None else None, progress if is_shown else None)
+        if not asked.quiet:
+            stack.callback(lambda: click.echo(f"Processed a total of {loop.count} messages", err=True))
+        if commits is not None:
+            stack.callback(commits.commit)
+        stack.callback(progress.stop)  # the first of these three to be done; all are, whatever interrupts one
         try:
             loop.run(consumer, stops, commits)
         except KeyboardInterrupt:
             ctx.exit(EXIT_INTERRUPTED)  # how an endless read is ended: the count is all there is to say
-        finally:
-            progress.stop()
-            if commits is not None:
-                commits.commit()
-            if not asked.quiet:
-                click.echo(f"Processed a total of {loop.count} messages", err=True)
 
 
 Ranges = dict[TopicPartition, tuple[int, int | None]]

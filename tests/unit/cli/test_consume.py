@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from strandline.cli.progress import ProgressLine
 from strandline.client.errors import LeaderNotAvailable, UnknownTopic
 from strandline.client.metadata import PartitionView, TopicView
 from strandline.protocol.errors import ErrorCode
@@ -146,6 +147,20 @@ def test_an_interrupted_consume_says_how_much_it_printed_and_exits_130(shell: An
     shell.cluster.interrupt_at_poll = 2
     ran = shell("consume", "-t", "t", "--from-beginning")
     assert ran == (130, "a\n", "Processed a total of 1 messages\n")
+
+
+def test_a_second_ctrl_c_while_the_command_ends_loses_neither_commit_nor_count(
+    shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProgressLine, "stop", interrupted)
+    shell.cluster.fill("t", 0, [b"a", b"b"])
+    shell.cluster.interrupt_at_poll = 2
+    ran = shell("consume", "-t", "t", "--group", "g", "--from-beginning")
+    assert (ran.code, ran.err.splitlines()[0]) == (130, "Processed a total of 2 messages")
+    assert [each.offset for each in shell.cluster.committed["g"].values()] == [2]
 
 
 LINES = ("consume", "--from-beginning", "-e", "-q")
