@@ -9,6 +9,7 @@ broker is needed, and it is no failure. What is read is in `record_input` and `i
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -167,33 +168,40 @@ def produce(ctx: click.Context, /, **options: Any) -> None:
     if asked.rate is not None:
         records = paced(records, asked.rate, session, tally.reap)
     finished = interrupted = False
-    try:
-        if asked.partition is not None:
-            check.before_first(producer)
-            require_partition(producer, asked.topic, asked.partition)
-        for found in records:
-            check.before_first(producer)
-            tally.send(found, asked.partition, headers)
-            if interactive:
-                flush(producer, waits)
-            tally.reap()
-        flush(producer, waits)
-        tally.reap_all()
-        finished = True
-    except KeyboardInterrupt:
-        interrupted = True
-    finally:
-        progress.stop()
-        waits.also = progress.stop  # it stays away
+
+    def tell() -> None:
+        if (finished or tally.acked or (interrupted and tally.lost)) and not asked.quiet:
+            click.echo(summary(tally, asked.topic), err=True)
+
+    with contextlib.ExitStack() as ending:  # from the last to the first, and all of them, whatever interrupts one
+        ending.callback(tell)
+        ending.callback(tally.reap_rest)
+        ending.callback(lambda: close(producer, wait=finished))
+        ending.callback(progress.stop)
+        ending.callback(setattr, waits, "also", progress.stop)  # it stays away
         try:
-            close(producer, wait=finished)
-            tally.reap_rest()
-        finally:  # also where nobody reads what is shown: that ends the command, not the counting
-            if (finished or tally.acked) and not asked.quiet:
-                click.echo(summary(tally, asked.topic), err=True)
-    if reader.error is not None and finished:
-        raise click.ClickException(str(reader.error))
-    if interrupted and not tally.acked:
+            if asked.partition is not None:
+                check.before_first(producer)
+                require_partition(producer, asked.topic, asked.partition)
+            for found in records:
+                check.before_first(producer)
+                tally.send(found, asked.partition, headers)
+                if tally.refused is not None:
+                    break
+                if interactive:
+                    flush(producer, waits)
+                tally.reap()
+            flush(producer, waits)
+            tally.reap_all()
+            finished = True
+        except KeyboardInterrupt:
+            interrupted = True
+    error = tally.refused
+    if asked.max_messages is None or tally.sent_records < asked.max_messages:  # what stands behind them is not wanted
+        error = error or reader.error
+    if error is not None and finished:
+        raise click.ClickException(str(error))
+    if interrupted and not tally.acked and not tally.lost:
         raise KeyboardInterrupt
     if interrupted:
         ctx.exit(EXIT_INTERRUPTED)
@@ -300,18 +308,10 @@ def limited(records: Iterable[Records], limit: int | None) -> Iterator[Records]:
     left = sys.maxsize if limit is None else limit
     for found in records:
         count = len(found.records)
-        yield found if count <= left else part_of(found, 0, left)
+        yield found if count <= left else found.part(0, left)
         left -= count
         if left <= 0:
             return
-
-
-def part_of(found: Records, start: int, stop: int) -> Records:
-    """Those at these places; their bytes as far as that can be known."""
-    part = slice(start, stop)
-    records = found.records[part]
-    size_bytes = sum(len(record[0] or b"") + len(record[1] or b"") for record in records)
-    return found._replace(lines=found.lines[part], records=records, size_bytes=size_bytes)
 
 
 def flush(producer: Producer, waits: Waits) -> None:
@@ -370,5 +370,5 @@ def paced(
             while (delay := due - session.monotonic()) > 0:
                 session.sleep(min(delay, PULSE_S))
                 pulse()
-            yield part_of(found, place, place + 1)
+            yield found.part(place, place + 1)
             count += 1

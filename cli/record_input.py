@@ -46,6 +46,12 @@ class Records(NamedTuple):
     size_bytes: int
     partition: int | None = None
 
+    def part(self, start: int, stop: int) -> Records:
+        """Those at these places; their bytes as far as that can be known."""
+        records = self.records[start:stop]
+        size_bytes = sum(len(record[0] or b"") + len(record[1] or b"") for record in records)
+        return self._replace(lines=self.lines[start:stop], records=records, size_bytes=size_bytes)
+
 
 class InputReader(ABC):
     """`error`: what cannot be read; nothing is fed any more then."""

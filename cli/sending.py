@@ -3,6 +3,9 @@
 Rules: outcomes are taken in the order of the sending, and the first record that fails for good ends the command; its
 error names the line. Records are sent some thousand at a time and have one outcome then; where the place of each is to
 be shown, each has its own. So many bytes and records are under way at most that the producer always has room for them.
+
+Ctrl-C may come between any two steps, and what was sent counts all the same: records are noted before they are sent,
+and an outcome goes into the books at one stroke.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -27,33 +31,50 @@ MAX_PENDING = 50_000
 """Records whose outcome is not known yet; beyond it the oldest is waited for."""
 
 MAX_PENDING_BYTES = 16 << 20
+"""As well, and never above half of `buffer_memory`, whose other half is for batches that are not full yet."""
+
+RECORD_BYTES = 16
+"""What a record takes besides its key, value and headers, about."""
 
 
-class Sent(NamedTuple):
-    """Records with one outcome."""
+@dataclass(slots=True, eq=False)
+class Sent:
+    """Records with one outcome, which is missing while they are handed over. `headers`: those that all of them have
+    besides their own. `is_own_partition`: the input said where they go."""
 
-    outcome: Any
+    number: int
     lines: Sequence[int]
     records: Sequence[InputRecord]
+    headers: Sequence[Header]
     size_bytes: int
+    is_own_partition: bool
+    outcome: Any = None
+
+
+class _Books(NamedTuple):
+    """What has come of those `Sent` whose number is below `settled`."""
+
+    acked: int = 0
+    acked_bytes: int = 0
+    lost: int = 0
+    is_exact: bool = True
+    settled: int = 0
 
 
 class Tally:
     """What came of the records so far. `waits` is looked at whenever time passes."""
 
     def __init__(self, producer: Producer, topic: str, waits: Waits, *, verbose: bool, as_json: bool) -> None:
-        self.acked = 0
-        self.acked_bytes = 0
-        self.is_exact = True
-        """The bytes are: where some records of one outcome failed, theirs are an estimate."""
-        self.lost = 0
-        """Of an end before its time: not acknowledged, as far as anybody knows."""
+        self.refused: Exception | None = None
+        """Why a record was not sent, nor any behind it; names its line."""
         self.sent_records = 0
         self.sent_bytes = 0
         self.partitions: set[int] = set()
+        self._books = _Books()
         self._pending: collections.deque[Sent] = collections.deque()
         self._pending_records = 0
         self._pending_bytes = 0
+        self._max_pending_bytes = min(MAX_PENDING_BYTES, producer.settings.buffer_memory // 2)
         self._producer = producer
         self._topic = topic
         self._waits = waits
@@ -61,114 +82,190 @@ class Tally:
         self._as_json = as_json
 
     @property
+    def acked(self) -> int:
+        return self._books.acked
+
+    @property
+    def acked_bytes(self) -> int:
+        return self._books.acked_bytes
+
+    @property
+    def is_exact(self) -> bool:
+        """The bytes are: where some records of one outcome failed, theirs are an estimate."""
+        return self._books.is_exact
+
+    @property
+    def lost(self) -> int:
+        """Of an end before its time: not acknowledged, as far as anybody knows."""
+        return self._books.lost
+
+    @property
     def is_each_shown(self) -> bool:
         return self._verbose or self._as_json
 
     def send(self, found: Records, partition: int | None, headers: Sequence[Header]) -> None:
-        """Give them to the producer, in order. partition, headers: of all of them, besides what the input says."""
-        partition = found.partition if found.partition is not None else partition
-        if not self.is_each_shown and len(found.records) > 1:
-            records = with_headers(found.records, headers, self._producer)
-            together = self._producer.send_many(self._topic, records, partition=partition)
-            self._sent(Sent(together, found.lines, found.records, found.size_bytes))
-            return
-        each_bytes = found.size_bytes // len(found.records)
-        for line, record in zip(found.lines, found.records, strict=True):
-            size_bytes = each_bytes if len(found.records) == 1 else len(record[0] or b"") + len(record[1] or b"")
-            own, stamp = (record[2], record[3]) if len(record) == 4 else ((), None)
-            outcome = self._producer.send(
-                self._topic,
-                record[1],
-                key=record[0],
-                partition=partition,
-                headers=[*own, *headers],
-                timestamp_ms=stamp,
-            )
-            self._sent(Sent(outcome, (line,), (record,), size_bytes))
+        """Give them to the producer, in order, up to the first that it refuses (`refused`). Waits for room, and raises
+        what a record failed with then. partition, headers: of all of them, besides what the input says."""
+        own_bytes = RECORD_BYTES + sum(len(name) + len(value or b"") for name, value in headers)
+        for part in self._parts(found, own_bytes):
+            self._make_room(len(part.records), part.size_bytes + len(part.records) * own_bytes)
+            if len(part.records) == 1 or self.is_each_shown or not self._send_many(part, partition, headers):
+                self._send_each(part, partition, headers)
+            if self.refused is not None:
+                return
 
-    def _sent(self, sent: Sent) -> None:
+    def _parts(self, found: Records, own_bytes: int) -> Iterator[Records]:
+        """As few as there is room for, each by itself."""
+        count = len(found.records)
+        parts = -(-(found.size_bytes + count * own_bytes) // self._max_pending_bytes)
+        if parts <= 1:
+            yield found
+            return
+        step = max(count // parts, 1)
+        for start in range(0, count, step):
+            yield found.part(start, start + step)
+
+    def _send_many(self, found: Records, partition: int | None, headers: Sequence[Header]) -> bool:
+        """With one outcome. False: one of them is refused, and none was sent."""
+        from strandline.client.errors import InvalidRecordValue
+
+        records = with_headers(found.records, headers, self._producer)
+        sent = self._note(found, headers)
+        try:
+            sent.outcome = self._producer.send_many(self._topic, records, partition=_first(found.partition, partition))
+        except InvalidRecordValue:
+            self._forget(sent)
+            return False
+        return True
+
+    def _send_each(self, found: Records, partition: int | None, headers: Sequence[Header]) -> None:
+        from strandline.client.errors import InvalidRecordValue
+
+        for place, record in enumerate(found.records):
+            own, stamp = (record[2], record[3]) if len(record) == 4 else ((), None)
+            sent = self._note(found if len(found.records) == 1 else found.part(place, place + 1), headers)
+            try:
+                sent.outcome = self._producer.send(
+                    self._topic,
+                    record[1],
+                    key=record[0],
+                    partition=_first(found.partition, partition),
+                    headers=[*own, *headers],
+                    timestamp_ms=stamp,
+                )
+            except InvalidRecordValue as error:
+                self._forget(sent)
+                self.refused = of_line(error, sent, self._producer)
+                return
+
+    def _note(self, found: Records, headers: Sequence[Header]) -> Sent:
+        """They are about to be sent."""
+        number = self._pending[-1].number + 1 if self._pending else self._books.settled
+        sent = Sent(number, found.lines, found.records, headers, found.size_bytes, found.partition is not None)
         self._pending.append(sent)
-        self.sent_records += len(sent.records)
-        self.sent_bytes += sent.size_bytes
-        self._pending_records += len(sent.records)
-        self._pending_bytes += sent.size_bytes
+        self._add(sent, 1)
+        return sent
+
+    def _forget(self, sent: Sent) -> None:
+        """They were not sent; none was noted behind them."""
+        self._pending.remove(sent)
+        self._add(sent, -1)
+
+    def _add(self, sent: Sent, sign: int) -> None:
+        self.sent_records += sign * len(sent.records)
+        self.sent_bytes += sign * sent.size_bytes
+        self._pending_records += sign * len(sent.records)
+        self._pending_bytes += sign * _memory_bytes(sent)
 
     def reap(self) -> None:
         """Count what is settled; wait for the oldest while too much is not. Raises what a record failed with."""
-        while self._pending and (self._pending[0].outcome.done() or self._is_full):
-            self._await_oldest()
-            self._count(self._take_oldest())
+        while (oldest := self._oldest()) is not None and (oldest.outcome.done() or self._is_full(0, 0)):
+            self._await(oldest)
+            self._show(self._take(oldest))
         self._waits.look()
 
-    @property
-    def _is_full(self) -> bool:
-        return self._pending_records > MAX_PENDING or self._pending_bytes > MAX_PENDING_BYTES
+    def _make_room(self, records: int, size_bytes: int) -> None:
+        while (oldest := self._oldest()) is not None and self._is_full(records, size_bytes):
+            self._await(oldest)
+            self._show(self._take(oldest))
+
+    def _is_full(self, records: int, size_bytes: int) -> bool:
+        """With so many more of them."""
+        return (
+            self._pending_records + records > MAX_PENDING or self._pending_bytes + size_bytes > self._max_pending_bytes
+        )
 
     def reap_all(self) -> None:
         """Wait for every record. Raises what the first one that failed did so with."""
-        while self._pending:
-            self._await_oldest()
-            self._count(self._take_oldest())
+        while (oldest := self._oldest()) is not None:
+            self._await(oldest)
+            self._show(self._take(oldest))
 
-    def _await_oldest(self) -> None:
+    def _await(self, sent: Sent) -> None:
         """Until it is settled, well or badly."""
-        outcome = self._pending[0].outcome
-        while not outcome.done():
+        while not sent.outcome.done():
             with contextlib.suppress(Exception):  # raised anew by whoever takes it
-                outcome.result(LOOK_EVERY_S)
+                sent.outcome.result(LOOK_EVERY_S)
             self._waits.look()
 
     def reap_rest(self) -> None:
         """After an end before its time: nothing is waited for, and why it ended is told by others. All are counted,
         also where they cannot be shown any more: OSError after the last."""
         unseen: OSError | None = None
-        while self._pending:
+        while (oldest := self._oldest()) is not None:
             try:
-                settled = self._take_oldest(0)
+                where = self._take(oldest, 0)
             except Exception:
                 continue
             try:
-                self._count(settled)
+                self._show(where)
             except OSError as error:
                 unseen = error
         if unseen is not None:
             raise unseen
 
-    def _take_oldest(self, timeout_s: float | None = None) -> tuple[Any, Sent]:
-        """Where the oldest stands, and what it is. It stays if the wait is interrupted."""
-        sent = self._pending[0]
+    def _oldest(self) -> Sent | None:
+        """Whose outcome is not in the books."""
+        while self._pending and self._pending[0].number < self._books.settled:
+            gone = self._pending.popleft()
+            self._pending_records -= len(gone.records)
+            self._pending_bytes -= _memory_bytes(gone)
+        return self._pending[0] if self._pending else None
+
+    def _take(self, sent: Sent, timeout_s: float | None = None) -> Any:
+        """Put the outcome of the oldest into the books: where it stands. It stays if the wait is interrupted."""
         try:
+            if sent.outcome is None:
+                raise NotHandedOver
             where = sent.outcome.result(timeout_s)
         except Exception as error:
-            self._forget_oldest()
             self._count_failed(sent)
             raise of_line(error, sent, self._producer) from error
-        self._forget_oldest()
-        return where, sent
-
-    def _forget_oldest(self) -> None:
-        sent = self._pending.popleft()
-        self._pending_records -= len(sent.records)
-        self._pending_bytes -= sent.size_bytes
+        self.partitions.update([each.partition for each in (where if isinstance(where, list) else [where])])
+        self._settle(sent, len(sent.records), sent.size_bytes)
+        return where
 
     def _count_failed(self, sent: Sent) -> None:
         """Of many with one outcome some may be acknowledged."""
         acked = getattr(sent.outcome, "delivered_records", 0)
-        self.lost += len(sent.records) - acked
         if acked:
-            self.acked += acked
-            self.acked_bytes += sent.size_bytes * acked // len(sent.records)
-            self.is_exact = False
-            self.partitions.update(batch.partition for batch in sent.outcome.batches)
+            self.partitions.update([batch.partition for batch in sent.outcome.batches])
+        self._settle(sent, acked, sent.size_bytes * acked // len(sent.records))
 
-    def _count(self, settled: tuple[Any, Sent]) -> None:
-        where, sent = settled
-        self.acked += len(sent.records)
-        self.acked_bytes += sent.size_bytes
-        if isinstance(where, list):
-            self.partitions.update(batch.partition for batch in where)
+    def _settle(self, sent: Sent, acked: int, acked_bytes: int) -> None:
+        """So many of these records are acknowledged."""
+        known, lost = self._books, len(sent.records) - acked
+        self._books = _Books(
+            known.acked + acked,
+            known.acked_bytes + acked_bytes,
+            known.lost + lost,
+            known.is_exact and not (acked and lost),
+            sent.number + 1,
+        )
+
+    def _show(self, where: Any) -> None:
+        if not self.is_each_shown:
             return
-        self.partitions.add(where.partition)
         if self._as_json:
             fields = {
                 "topic": where.topic,
@@ -177,8 +274,22 @@ class Tally:
                 "ts": where.timestamp_ms,
             }
             click.echo(json.dumps(fields, separators=(",", ":")))
-        elif self._verbose:
+        else:
             click.echo(f"{where.partition}@{where.offset}")
+
+
+class NotHandedOver(Exception):
+    """An interrupt came while records were given to the producer: what became of them is not known."""
+
+
+def _first(own: int | None, given: int | None) -> int | None:
+    return given if own is None else own
+
+
+def _memory_bytes(sent: Sent) -> int:
+    """What they take in the producer, about."""
+    each_bytes = RECORD_BYTES + sum(len(name) + len(value or b"") for name, value in sent.headers)
+    return sent.size_bytes + len(sent.records) * each_bytes
 
 
 def with_headers(records: list[InputRecord], headers: Sequence[Header], producer: Producer) -> list[Any]:
@@ -195,13 +306,23 @@ def with_headers(records: list[InputRecord], headers: Sequence[Header], producer
 
 def of_line(error: Exception, sent: Sent, producer: Producer) -> Exception:
     """The error with the line in front whose record it is about; itself where that is all the same."""
-    from strandline.client.errors import DeliveryFailed, InvalidRecordValue, RecordTooLarge
+    from strandline.client.errors import (
+        DeliveryFailed,
+        InvalidRecordValue,
+        MessageTooLarge,
+        RecordTooLarge,
+        UnknownTopic,
+    )
 
-    if not isinstance(error, RecordTooLarge | InvalidRecordValue | DeliveryFailed):
+    is_no_partition = isinstance(error, UnknownTopic) and sent.is_own_partition
+    if not (
+        is_no_partition or isinstance(error, RecordTooLarge | MessageTooLarge | InvalidRecordValue | DeliveryFailed)
+    ):
         return error
-    place = 0 if len(sent.records) == 1 else None
+    place = 0 if len(sent.records) == 1 or is_no_partition else None
     if isinstance(error, RecordTooLarge):
-        place = next((place for place, each in enumerate(sent.records) if is_too_large(each, producer)), place)
+        large = (place for place, each in enumerate(sent.records) if is_too_large(each, sent.headers, producer))
+        place = next(large, place)
     if place is None:
         return click.ClickException(f"one of lines {sent.lines[0]} to {sent.lines[-1]}: {error}")
     key, value = sent.records[place][:2]
@@ -209,12 +330,12 @@ def of_line(error: Exception, sent: Sent, producer: Producer) -> Exception:
     return click.ClickException(f"line {sent.lines[place]}: {error}: {shown}")
 
 
-def is_too_large(record: InputRecord, producer: Producer) -> bool:
+def is_too_large(record: InputRecord, headers: Sequence[Header], producer: Producer) -> bool:
+    """With these headers besides its own."""
     from strandline.client.record_sizes import batch_bytes
 
-    key, value = record[:2]
-    headers = record[2] if len(record) == 4 else ()
-    return bool(batch_bytes((key, value), headers) > producer.settings.max_request_size)
+    own = record[2] if len(record) == 4 else ()
+    return bool(batch_bytes(record[:2], [*own, *headers]) > producer.settings.max_request_size)
 
 
 def summary(tally: Tally, topic: str) -> str:

@@ -20,6 +20,7 @@ from strandline.client.errors import (
     ClientError,
     FlushTimedOut,
     GroupNotEmpty,
+    InvalidRecordValue,
     InvalidTopicSettings,
     NoBrokerReachable,
     NotAssigned,
@@ -97,6 +98,8 @@ class FakeCluster:
     """A producer takes no longer ones."""
     is_readable: bool = False
     """What is sent one by one can be read."""
+    refused_value: bytes | None = None
+    """Such a record is not even accepted by a producer."""
     late: bool = False
     """Futures are settled after the sending."""
     late_futures: list[Any] = field(default_factory=list)
@@ -213,6 +216,8 @@ class FakeProducer(FakeClient):
         headers: Any = (),
         timestamp_ms: int | None = None,
     ) -> Any:
+        if value is not None and value == self.cluster.refused_value:
+            raise InvalidRecordValue("it is no record")
         if self.cluster.late:
             return self.send_late(topic, value)
         future: Future[Acked] = Future()
@@ -230,6 +235,9 @@ class FakeProducer(FakeClient):
         return future
 
     def send_many(self, topic: str, records: Sequence[Any], partition: int | None = None) -> FakeMany:
+        for place, record in enumerate(records):
+            if record[1] is not None and record[1] == self.cluster.refused_value:
+                raise InvalidRecordValue(f"record {place}: it is no record")
         self.cluster.sent_at_once.append(len(records))
         rest = [(*record[2:], (), None)[:2] if len(record) == 4 else ((), None) for record in records]
         return FakeMany(

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
 import pytest
 
 from strandline.cli import main as cli_main
-from strandline.client.errors import DeliveryFailed
+from strandline.cli import sending
+from strandline.cli.progress import ProgressLine
+from strandline.cli.record_input import Records
+from strandline.cli.waits import Waits
+from strandline.client.errors import DeliveryFailed, UnknownTopic
 from strandline.client.metadata import PartitionView
+from strandline.protocol.errors import ErrorCode
+from unit.cli.conftest import FakeCluster, FakeProducer
 from unit.cli.test_consume import GOES_ON, TOLD, WAITED
 
 
@@ -130,6 +139,78 @@ def test_what_was_settled_shortly_after_ctrl_c_is_shown_and_counted(
     assert shell.cluster.settings["closed_within_s"] < 1
 
 
+def test_after_ctrl_c_the_count_comes_also_where_nothing_was_acknowledged(
+    shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def accepted_and_interrupted(*args: Any, **given: Any) -> None:
+        send_many(*args, **given)
+        raise KeyboardInterrupt
+
+    kind = type(shell.session.producer(""))
+    send_many = kind.send_many
+    monkeypatch.setattr(kind, "send_many", accepted_and_interrupted)
+    ran = shell("produce", "-t", "t", "-l", write_lines(tmp_path / "in", b"a\nb\n"))
+    assert (ran.code, len(shell.cluster.produced)) == (130, 2)
+    assert ran.err == "0 records produced to t (0 bytes); 2 more not acknowledged\n"
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_whenever_ctrl_c_comes_each_record_that_was_sent_counts_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verbose: bool
+) -> None:
+    def at_step(number: int) -> Callable[..., Any]:
+        """Raises it before that instruction of the code that sends and counts."""
+        steps = iter(range(1, number + 1))
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            if frame.f_code.co_filename != sending.__file__:
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode" and next(steps, number) == number:
+                raise KeyboardInterrupt
+            return trace
+
+        return trace
+
+    monkeypatch.setattr(sending, "MAX_PENDING", 2)
+    for number in range(1, 10_000):
+        cluster = FakeCluster()
+        producer: Any = FakeProducer(cluster)
+        tally = sending.Tally(producer, "t", Waits(producer, lambda: 0.0), verbose=verbose, as_json=False)
+        is_over = False
+        sys.settrace(at_step(number))
+        try:
+            for first in (1, 3):
+                tally.send(Records(range(first, first + 2), [(None, b"a"), (None, b"b")], 2), None, [])
+                tally.reap()
+            tally.reap_all()
+            is_over = True
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        tally.reap_rest()
+        counted = tally.acked + tally.lost
+        assert counted - len(cluster.produced) in (0, 1 if verbose else 2), number
+        assert tally.acked == len(cluster.produced) or tally.lost, number
+        if is_over:
+            break
+    assert is_over and tally.acked == 4 and number > 100
+    capsys.readouterr()
+
+
+def test_a_second_ctrl_c_while_the_command_ends_loses_neither_close_nor_count(
+    shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProgressLine, "stop", interrupted)
+    ran = shell("produce", "-t", "t", "-l", write_lines(tmp_path / "in", b"a\n"))
+    assert (ran.code, "closed_within_s" in shell.cluster.settings) == (130, True)
+    assert ran.err.splitlines()[0] == "1 record produced to t in 1 partition (1 byte)"
+
+
 def test_outcomes_are_shown_while_no_input_comes(shell: Any) -> None:
     reading, writing = os.pipe()
     os.write(writing, b"one\n")
@@ -224,6 +305,66 @@ def test_so_many_lines_and_no_more(shell: Any, tmp_path: Path) -> None:
         shell.cluster.produced.clear()
         assert shell("produce", "-t", "t", "-l", source, "-c", str(count)).code == 0
         assert [record[2] for record in shell.cluster.produced] == sent
+
+
+@pytest.mark.parametrize(("args", "line"), [(("-J",), b'{"value":"a"}'), (("-K", ":"), b"k:a")])
+def test_what_stands_behind_the_last_wanted_line_need_not_be_readable(
+    shell: Any, tmp_path: Path, args: tuple[str, ...], line: bytes
+) -> None:
+    source = write_lines(tmp_path / "in", line + b"\nnothing\n")
+    ran = shell("produce", "-t", "t", "-l", source, "-c", "1", *args)
+    assert (ran.code, ran.err) == (0, f"1 record produced to t in 1 partition ({len(line)} bytes)\n")
+    ran = shell("produce", "-t", "t", "-l", source, "-c", "2", *args)
+    assert (ran.code, "strandline: line 2: " in ran.err) == (1, True)
+
+
+@pytest.mark.parametrize("args", [(), ("-v",)])
+def test_a_line_that_the_producer_refuses_is_named_after_those_before_it(
+    shell: Any, tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    shell.cluster.refused_value = b"bad"
+    ran = shell("produce", "-t", "t", "-l", write_lines(tmp_path / "in", b"a\nb\nbad\nc\n"), *args)
+    assert (ran.code, [record[2] for record in shell.cluster.produced]) == (1, [b"a", b"b"])
+    counted, told = ran.err.splitlines()
+    assert counted == "2 records produced to t in 1 partition (2 bytes)"
+    assert told == "strandline: line 3: it is no record: 'bad'"
+    assert shell.cluster.settings["closed_within_s"] is None, "those before it have all the time"
+
+
+@pytest.mark.parametrize("args", [(), ("-v",)])
+def test_headers_of_the_command_line_count_where_a_record_is_too_large(
+    shell: Any, tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    source = write_lines(tmp_path / "in", b"\n\n0123456789\n\n")
+    ran = shell("produce", "-t", "t", "-l", source, "-H", "h=" + "x" * 25, *args)
+    assert ran.err.splitlines()[-1] == "strandline: line 3: too large: '0123456789'"
+
+
+@pytest.mark.parametrize("args", [(), ("-v",)])
+def test_a_partition_of_the_input_that_the_topic_lacks_is_told_with_its_line(
+    shell: Any, tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    what = "topic 't' has no partition 9, only 3 of them"
+    shell.cluster.fail_after, shell.cluster.failure = 2, UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
+    source = write_lines(tmp_path / "in", b"0 a\n0 b\n9 c\n9 d\n")
+    ran = shell("produce", "-t", "t", "-l", source, "-F", r"%p %v\n", *args)
+    assert ran.err.splitlines()[-1] == f"strandline: line 3: {what}: 'c'"
+    shell.cluster.fail_after = 0
+    ran = shell("produce", "-t", "t", "-l", source, *args)
+    assert ran.err.splitlines()[-1] == f"strandline: {what}", "which is not about the line"
+
+
+def test_no_more_is_under_way_than_the_producer_has_room_for(
+    shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = type(shell.session.producer(""))
+    monkeypatch.setattr(kind, "settings", dataclasses.replace(kind.settings, buffer_memory=8_000))
+    shell.cluster.late = True
+    for args in ((), ("-H", "name=" + "x" * 300)):
+        shell.cluster.sent_at_once.clear()
+        ran = shell("produce", "-t", "t", "-l", write_lines(tmp_path / "in", (b"x" * 19 + b"\n") * 1_000), *args)
+        assert (ran.code, sum(shell.cluster.sent_at_once)) in ((0, 1_000), (0, 999)), "the last one may go alone"
+        assert max(shell.cluster.sent_at_once) <= 4_000 // (19 + 304 * bool(args))
 
 
 def test_quiet_leaves_the_count_out(shell: Any, tmp_path: Path) -> None:
