@@ -33,8 +33,8 @@ from strandline.protocol.types import TopicPartition
 if TYPE_CHECKING:
     from strandline import Consumer, Producer
 
-NUMBER = struct.Struct(">Q")
-"""How a value begins: which record of this run it is."""
+HEAD = struct.Struct(">QQ")
+"""How a value begins: which run it is of, for others may measure in the same topic, and which record of that it is."""
 POLL_MS = 100
 LOST_AFTER_S = 10.0
 """A record that was not read by then is counted as failed, and not waited for."""
@@ -61,8 +61,8 @@ def round_trips(ctx: click.Context, /, **given: Any) -> None:
     seconds."""
     options = RunOptions.taken(given)
     session = session_of(ctx)
-    if options.size < NUMBER.size:
-        raise click.UsageError(f"--size {options.size}: a record has its number, which takes {NUMBER.size} bytes", ctx)
+    if options.size < HEAD.size:
+        raise click.UsageError(f"--size {options.size}: a record says which it is, which takes {HEAD.size} bytes", ctx)
     if options.records is None and options.seconds is None:
         options = options._replace(seconds=DEFAULT_SECONDS)
     schedule = Schedule(options.records, options.seconds, given["rate"], 1)
@@ -73,7 +73,7 @@ def round_trips(ctx: click.Context, /, **given: Any) -> None:
         sending = {"acks": given["acks"], "linger_ms": 0, **_of(ProducerSettings, settings)}
         with session.consumer(servers, **_of(ConsumerSettings, settings)) as consumer:
             producer = session.producer(servers, **sending)
-            trips = RoundTrips(producer, consumer, topic, schedule, report, options.size)
+            trips = RoundTrips(producer, consumer, topic, schedule, report, options.size, session.run_id())
             with report.shown():
                 interrupted = trips.run()
         result = report.measurement.end(report.now_s())
@@ -107,14 +107,22 @@ class RoundTrips:
     """Sends records and reads them again, in one thread."""
 
     def __init__(
-        self, producer: Producer, consumer: Consumer, topic: str, schedule: Schedule, report: Report, size_bytes: int
+        self,
+        producer: Producer,
+        consumer: Consumer,
+        topic: str,
+        schedule: Schedule,
+        report: Report,
+        size_bytes: int,
+        run_id: int,
     ) -> None:
         self._producer = producer
         self._consumer = consumer
         self._topic = topic
         self._schedule = schedule
         self._report = report
-        self._rest = value_of(0, size_bytes - NUMBER.size)
+        self._run_id = run_id
+        self._rest = value_of(0, size_bytes - HEAD.size)
         self._under_way: dict[int, _UnderWay] = {}
         """By number, the oldest first."""
         self._sent = 0
@@ -169,7 +177,7 @@ class RoundTrips:
         number = self._sent
         self._sent += 1
         try:
-            future = self._producer.send(self._topic, NUMBER.pack(number) + self._rest)
+            future = self._producer.send(self._topic, HEAD.pack(self._run_id, number) + self._rest)
         except ClientError as error:
             self._report.measurement.failed(error)
             return
@@ -180,9 +188,10 @@ class RoundTrips:
         for records in polled.values():
             for record in records:
                 value = record.value or b""
-                if len(value) != NUMBER.size + len(self._rest) or value[NUMBER.size :] != self._rest:
+                if len(value) != HEAD.size + len(self._rest) or value[HEAD.size :] != self._rest:
                     continue  # somebody else writes here, too
-                found = self._under_way.pop(NUMBER.unpack_from(value)[0], None)
+                run_id, number = HEAD.unpack_from(value)
+                found = self._under_way.pop(number, None) if run_id == self._run_id else None
                 if found is not None:
                     measurement.note(1, len(value))
                     measurement.latency(round((now_s - found.due_s) * 1e6))

@@ -93,6 +93,12 @@ class Session:
 
         return registered_brokers(zookeeper_connect, timeout_ms)
 
+    def run_id(self) -> int:
+        """64 bits that tell this run of a command from any other."""
+        from strandline.runtime.randomness import system_random
+
+        return system_random("run id").getrandbits(64)
+
     def now_ms(self) -> int:
         """Wall clock, milliseconds since 1970: for offsets given as `@-1h`."""
         return time.time_ns() // 1_000_000

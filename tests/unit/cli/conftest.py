@@ -522,6 +522,7 @@ class FakeSession(Session):
         self.cluster = cluster
         self.clock = 0.0
         self.step_s = 0.1
+        self.runs = 0
         self.admins = 0
         """How many were made."""
 
@@ -548,6 +549,10 @@ class FakeSession(Session):
 
     def has_cluster(self, data_dir: Path) -> bool:
         return str(data_dir) in self.cluster.folders
+
+    def run_id(self) -> int:
+        self.runs += 1
+        return self.runs
 
     def now_ms(self) -> int:
         return NOW_MS

@@ -131,7 +131,19 @@ def test_a_record_that_nobody_reads_is_a_failure(shell: Shell, cluster: FakeClus
     ran = shell("bench", "e2e", "--records", "2")
     assert ran.code == 1
     assert "strandline: 2 records failed: 2 x NotRead, first: a record was not read within 10 s" in ran.err
-    assert shell("bench", "e2e", "--size", "7").code == 2
+    assert shell("bench", "e2e", "--size", "15").code == 2
+
+
+def test_records_of_another_run_in_the_same_topic_are_not_counted(shell: Shell, cluster: FakeCluster) -> None:
+    cluster.add_topic("clicks", {})
+    log = cluster.records.setdefault(TopicPartition("clicks", 0), [])
+    assert shell("bench", "e2e", "-t", "clicks", "--records", "3").code == 0
+    others = [record.value for record in log]
+    log.clear()
+    cluster.is_readable = False
+    cluster.before_poll = lambda: None if log else cluster.fill("clicks", 0, others)
+    told = json.loads(shell("bench", "e2e", "-t", "clicks", "--records", "3", "--output", "json").out)
+    assert (told["records"], told["failed"], len(log)) == (0, 3, 3)
 
 
 def test_ctrl_c_tells_what_there_is_and_deletes_the_topic(shell: Shell, cluster: FakeCluster) -> None:
