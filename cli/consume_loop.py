@@ -78,8 +78,8 @@ class ConsumeLoop:
                     del remaining[partition]
             if not fetched:
                 self._finish_by_position(consumer, remaining)
-                if self.lost is not None:
-                    self.lost.look()
+            if self.lost is not None:
+                self.lost.look()
             if commits is not None:
                 commits.commit_now_and_then()
             waits.look()

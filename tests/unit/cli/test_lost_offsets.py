@@ -57,6 +57,20 @@ def test_it_is_told_where_nothing_is_left_to_read(shell: Any, losing: Callable[.
     )
 
 
+def test_it_is_told_of_a_partition_that_is_quiet_while_others_are_busy(shell: Any, losing: Callable[..., None]) -> None:
+    losing(range(0), end=100)
+    change = shell.cluster.before_poll
+
+    def also_fill() -> None:
+        change()
+        shell.cluster.fill("t", 1, [b"busy"])
+
+    shell.cluster.fill("t", 1, [b"busy"])
+    shell.cluster.before_poll = also_fill
+    ran = shell(*READ, "--from-beginning", "-p", "0", "-p", "1", "-n", "150")
+    assert (ran.code, ran.err) == (0, "strandline: offsets 7 to 99 of t-0 are gone from the log, unread\n")
+
+
 def test_of_a_range_only_what_lies_in_it_is_told(shell: Any, losing: Callable[..., None]) -> None:
     losing(range(50, 53))
     ran = shell(*READ, "-o", ":20")
