@@ -1,15 +1,18 @@
 """Several producers side by side, each in a process of its own: one interpreter computes on one core.
 
-Each is this command with a share of the records and of the rate; what they print as JSON is added up. Ctrl-C in a
-terminal reaches all of them, and each tells what it has.
+Each is this command with a share of the records and of the rate; what they print as JSON is added up. Ctrl-C, from a
+terminal or not, reaches this process alone, which hands it on once to each, and each tells what it has. A second one
+ends them all at once.
 """
 
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -23,29 +26,28 @@ from strandline.cli.wording import printable
 
 def of_processes(options: RunOptions, topic: str, bootstrap_servers: str, given: dict[str, Any]) -> tuple[Result, bool]:
     """The sum of all, and whether they were interrupted. ClickException: what one said instead of a result."""
-    count = given["processes"]
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "strandline.cli", *arguments(options, topic, bootstrap_servers, given, place)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        for place in range(count)
-    ]
+    started: list[subprocess.Popen[bytes]] = []
+    interrupted = False
     try:
-        outputs = []
-        for process in started:
+        with _all_are_interrupts():
             try:
-                outputs.append(process.communicate())
+                with _interrupts_afterwards():
+                    for place in range(given["processes"]):
+                        started.append(_start(arguments(options, topic, bootstrap_servers, given, place)))
+                outputs = [process.communicate() for process in started]
             except KeyboardInterrupt:
-                outputs.append(process.communicate())
-        interrupted = any(process.returncode == EXIT_INTERRUPTED for process in started)
-        results = [_result(*output) for output in outputs]
+                interrupted = True
+                for process in started:
+                    process.send_signal(signal.SIGINT)
+                outputs = [process.communicate() for process in started]
     finally:
         for process in started:
-            with suppress(ProcessLookupError):
-                process.kill()
+            process.kill()  # nothing, where it has ended
+            process.wait()
+    interrupted = interrupted or any(process.returncode == EXIT_INTERRUPTED for process in started)
+    results = [found for output in outputs if (found := _result(*output, may_lack=interrupted)) is not None]
+    if not results:
+        raise KeyboardInterrupt
     result = side_by_side(results)
     if options.output == "text":
         for interval in result.intervals:
@@ -53,10 +55,55 @@ def of_processes(options: RunOptions, topic: str, bootstrap_servers: str, given:
     return result, interrupted
 
 
-def _result(output: bytes, errors: bytes) -> Result:
+def _start(command_line: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "strandline.cli", *command_line],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        process_group=0,
+    )
+
+
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def _all_are_interrupts() -> Iterator[None]:
+    """Within it what ends this process is as Ctrl-C: the others would be left behind."""
+    others = [number for number in ENDINGS if signal.getsignal(number) is signal.SIG_DFL]
+    for number in others:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in others:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def _interrupts_afterwards() -> Iterator[None]:
+    """Ctrl-C within it is raised at its end: a process that was started is known by then."""
+    came: list[int] = []
+    held_back = [number for number in ENDINGS if signal.getsignal(number) is signal.default_int_handler]
+    for number in held_back:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number in held_back:
+            signal.signal(number, signal.default_int_handler)
+    if came:
+        raise KeyboardInterrupt
+
+
+def _result(output: bytes, errors: bytes, *, may_lack: bool) -> Result | None:
+    """may_lack: one that was interrupted before it sent anything has none."""
     try:
         return result_of_fields(json.loads(output))
     except (ValueError, KeyError):
+        if may_lack:
+            return None
         said = errors.decode(errors="replace").strip().removeprefix("strandline: ")
         raise click.ClickException(
             f"a producer's process has no result: {printable(said) or 'it said nothing'}"
@@ -72,7 +119,7 @@ def arguments(options: RunOptions, topic: str, bootstrap_servers: str, given: di
     found += ["--keys", str(given["keys"]), "--per-call", str(given["per_call"])]
     if options.records is not None:
         share = options.records // count + (place < options.records % count)
-        found += ["--records", str(max(share, 1))]
+        found += ["--records", str(share)]
     if options.seconds is not None:
         found += ["--seconds", str(options.seconds)]
     if given["rate"] and given["rate"] > 0:

@@ -72,6 +72,8 @@ def produce(ctx: click.Context, /, **given: Any) -> None:
     session = session_of(ctx)
     if options.records is None and options.seconds is None:
         options = options._replace(seconds=DEFAULT_SECONDS)
+    if options.records is not None:
+        given["processes"] = min(given["processes"], options.records)  # nobody has nothing to do
     rate = given["rate"] if given["rate"] and given["rate"] > 0 else None  # −1 is Kafka's for none
     schedule = Schedule(options.records, options.seconds, rate, given["per_call"])
     with topic_of(ctx, options) as topic:

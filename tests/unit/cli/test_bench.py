@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from strandline.cli.bench_consume import count_batches, count_columns
+from strandline.cli.bench_measure import Measurement, result_fields
 from strandline.cli.bench_processes import arguments
 from strandline.cli.bench_run import RunOptions
+from strandline.cli.session import EXIT_INTERRUPTED
 from strandline.client.assignment import FetchedBatches
 from strandline.protocol.records import build_batch
 from strandline.protocol.types import TopicPartition
@@ -174,3 +178,84 @@ def test_processes_share_records_and_rate(count: int) -> None:
     assert sum(int(each["--records"]) for each in asked) == 100
     assert sum(float(each["--rate"]) for each in asked) == 60
     assert {each["--output"] for each in asked} == {"json"} and {each["-X"] for each in asked} == {"linger.ms=1"}
+
+
+class Started:
+    """A process that has a result once it is interrupted, or, of a kind, none."""
+
+    ended_by = signal.SIGINT
+    """What this process, which waits for the others, is sent."""
+
+    def __init__(self, command: list[str], **given: Any) -> None:
+        self.signals: list[int] = []
+        self.ended = False
+        self.returncode = EXIT_INTERRUPTED
+        self.has_result = True
+        assert given["process_group"] == 0, "or a terminal interrupts it, too, and what it does then twice"
+
+    def communicate(self) -> tuple[bytes, bytes]:
+        if not self.signals:
+            signal.raise_signal(self.ended_by)
+        self.ended = True
+        measurement = Measurement(1.0)
+        measurement.note(10, 1_000)
+        fields = result_fields(measurement.end(2.0))
+        return (json.dumps(fields).encode() if self.has_result else b""), b"strandline: interrupted"
+
+    def send_signal(self, number: int) -> None:
+        self.signals.append(number)
+
+    def kill(self) -> None:
+        if not self.ended:
+            self.signals.append(signal.SIGKILL)
+
+    def wait(self) -> None:
+        self.ended = True
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Started]:
+    """The processes, in the order in which they were started."""
+    found: list[Started] = []
+
+    def start(command: list[str], **given: Any) -> Started:
+        found.append(Started(command, **given))
+        return found[-1]
+
+    monkeypatch.setattr("strandline.cli.bench_processes.subprocess.Popen", start)
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_reaches_each_process_once_and_each_tells_what_it_has(
+    shell: Shell, cluster: FakeCluster, started: list[Started], monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(Started, "ended_by", number)
+    ran = shell("bench", "produce", "--processes", "3", "--output", "json")
+    told = json.loads(ran.out)
+    assert (ran.code, told["records"], told["interrupted"]) == (130, 30, True)
+    assert [each.signals for each in started] == [[signal.SIGINT]] * 3
+    assert cluster.topics == {}
+
+
+def test_an_interrupt_while_processes_start_leaves_none_behind(
+    shell: Shell, started: list[Started], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class InterruptsAtOnce(Started):
+        def __init__(self, *args: Any, **given: Any) -> None:
+            super().__init__(*args, **given)
+            self.has_result = False
+            started.append(self)
+            signal.raise_signal(self.ended_by)
+
+    monkeypatch.setattr("strandline.cli.bench_processes.subprocess.Popen", InterruptsAtOnce)
+    assert shell("bench", "produce", "--processes", "2").code == 130
+    assert [(each.signals, each.ended) for each in started] == [([signal.SIGINT], True)] * 2
+
+
+def test_there_are_no_more_processes_than_records(shell: Shell, started: list[Started]) -> None:
+    shell("bench", "produce", "--processes", "5", "--records", "3")
+    assert len(started) == 3
+    started.clear()
+    assert shell("bench", "produce", "--processes", "5", "--records", "1").code == 0
+    assert started == []
