@@ -139,15 +139,7 @@ def produce(ctx: click.Context, /, **options: Any) -> None:
     reader = reader_of(asked)
     headers = [header_of(text) for text in asked.headers]
     servers = bootstrap_of(session, asked.bootstrap)
-    settings = {
-        "acks": asked.acks,
-        "compression_type": asked.compression,
-        "max_block_ms": MAX_BLOCK_MS,
-        **client_settings(asked.settings),
-    }
-    if asked.no_create:  # not only for the first record: the topic may be deleted later
-        settings["allow_auto_create_topics"] = False
-    producer = session.producer(servers, **settings)
+    producer = session.producer(servers, **settings_of(asked))
     waits = Waits(producer, session.monotonic)
     tally = Tally(producer, asked.topic, waits, verbose=asked.verbose, as_json=asked.output == "json")
     check = TopicCheck(session, servers, asked.settings, asked.topic, may_create=not asked.no_create)
@@ -232,6 +224,19 @@ class Asked(NamedTuple):
     properties: tuple[str, ...]
     output: str
     settings: tuple[str, ...]
+
+
+def settings_of(asked: Asked) -> dict[str, object]:
+    """Those of the producer. UsageError."""
+    settings: dict[str, object] = {
+        "acks": asked.acks,
+        "compression_type": asked.compression,
+        "max_block_ms": MAX_BLOCK_MS,
+        **client_settings(asked.settings),
+    }
+    if asked.no_create:  # not only for the first record: the topic may be deleted later
+        settings["allow_auto_create_topics"] = False
+    return settings
 
 
 def reader_of(asked: Asked) -> InputReader:

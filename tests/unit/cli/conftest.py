@@ -14,7 +14,6 @@ from strandline.cli.main import run
 from strandline.cli.session import Session
 from strandline.client.admin import RecoveredPartition
 from strandline.client.assignment import FetchedBatches
-from strandline.client.delivery import DeliveredBatch
 from strandline.client.errors import (
     ClientClosed,
     ClientError,
@@ -36,6 +35,7 @@ from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult, DescribeConfigsSynonym
 from strandline.protocol.records import assign_offset, build_batch
 from strandline.protocol.types import TopicPartition
+from unit.cli.fake_futures import Acked, FakeMany, LateFuture
 from unit.cli.fake_moves import FakeMovingAdmin, MovingReplicas
 
 TOPIC_ID = bytes(range(16))
@@ -59,13 +59,6 @@ class FakeRecord(NamedTuple):
     key: bytes | None = None
     value: bytes | None = b""
     headers: Sequence[tuple[str, bytes | None]] = ()
-
-
-class Acked(NamedTuple):
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
 
 
 class TimedOffset(NamedTuple):
@@ -151,56 +144,6 @@ class FakeClient:
         self.cluster.when_all_waited()
         self.cluster.when_all_waited = lambda: None
         return {}
-
-
-class LateFuture(Future[Acked]):
-    """Settled when it is asked for the second time and nothing waits any more, or when the producer is closed. Nobody
-    waits for it: the clock stands still."""
-
-    def __init__(self, cluster: FakeCluster, settle: Callable[[], None]) -> None:
-        super().__init__()
-        self.cluster = cluster
-        self.settle = settle
-        self.asked = 0
-
-    def done(self) -> bool:
-        self.asked += 1
-        if self.asked > 1 and not self.cluster.waiting and not super().done():
-            self.settle()
-        return super().done()
-
-    def result(self, timeout: float | None = None) -> Acked:
-        return super().result(timeout and 0)
-
-
-class FakeMany(Future[list[DeliveredBatch]]):
-    """The outcome of many, made of one for each: with it, or when it is asked for."""
-
-    def __init__(self, futures: Sequence[Future[Acked]]) -> None:
-        super().__init__()
-        self.futures = futures
-        if self.done():
-            errors = [error for future in futures if (error := future.exception()) is not None]
-            self.set_exception(errors[0]) if errors else self.set_result([])
-
-    def done(self) -> bool:
-        return all(future.done() for future in self.futures)
-
-    def result(self, timeout: float | None = None) -> list[DeliveredBatch]:
-        return [DeliveredBatch(*future.result(timeout)[:3], 1, -1, False) for future in self.futures]
-
-    @property
-    def batches(self) -> list[DeliveredBatch]:
-        acked = [future.result() for future in self.futures if future.done() and future.exception() is None]
-        return [DeliveredBatch(*each[:3], 1, -1, False) for each in acked]
-
-    @property
-    def delivered_records(self) -> int:
-        return len(self.batches)
-
-    @property
-    def failed_records(self) -> int:
-        return sum(future.done() and future.exception() is not None for future in self.futures)
 
 
 class FakeProducer(FakeClient):
