@@ -35,7 +35,8 @@ class SendFuture(Outcome[RecordMetadata]):
 
     `result` raises DeliveryFailed (DeliveryTimeout, …) or what else kept the record out; `exception` returns that. Both
     wait `timeout` seconds (default: as long as delivery can take), then NotSettledYet. Callbacks run in the event
-    loop's thread: they must be quick, and not wait for a client."""
+    loop's thread: they must be quick. They may send, which never waits there; what would wait for a client raises a
+    RuntimeError."""
 
     __slots__ = ("_batch", "_index", "_is_settled", "pair", "where")
     where: Where

@@ -46,6 +46,7 @@ from strandline.client.sync_client import GRACE_S, SyncClient
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.mistakes import warn
+from strandline.runtime.processes.alarms import refuse_in_loop
 from strandline.runtime.processes.mailbox import Mailbox
 from strandline.runtime.processes.portal import ForkedPortal, PortalClosed, close_at_exit
 
@@ -235,6 +236,7 @@ class Producer(SyncClient):
         if self._portal.is_foreign:
             self._closed = True
             return
+        refuse_in_loop()  # before anything is ended
         limit_s = self._deadline_s if timeout is None else timeout
         try:
             self._call(self._flush_and_close, limit_s, timeout_s=limit_s + GRACE_S)

@@ -19,6 +19,23 @@ SLICE_S = 0.5
 hands to another thread, does not wake it: Ctrl-C would count only when the wait is over."""
 
 
+LOOP_THREADS: set[int] = set()
+"""The threads that run event loops: where one of them waited, nobody would be left to end the wait."""
+
+
+class WouldBlockTheLoop(RuntimeError):
+    """A callback of the program's waits in the event loop's thread."""
+
+
+def refuse_in_loop() -> None:
+    """WouldBlockTheLoop in the thread of an event loop."""
+    if _thread.get_ident() in LOOP_THREADS:
+        raise WouldBlockTheLoop(
+            "a callback runs in the event loop's thread, which all clients share, and must not wait for a client "
+            "there: send without waiting for the outcome, or have another thread wait"
+        )
+
+
 class Alarm:
     """Wakes one thread, once."""
 
@@ -36,7 +53,9 @@ class Alarm:
             return
 
     def wait(self, timeout_s: float | None, is_over: Callable[[], bool]) -> bool:
-        """Until it rings or `is_over()`; None waits without limit. False after the timeout."""
+        """Until it rings or `is_over()`; None waits without limit. False after the timeout. WouldBlockTheLoop."""
+        if (timeout_s is None or timeout_s > 0) and not is_over():
+            refuse_in_loop()
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while not is_over():
             left_s = deadline - time.monotonic()

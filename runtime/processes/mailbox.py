@@ -35,9 +35,9 @@ class Mailbox(Generic[T]):
         """Of those who wait for room."""
 
     def put(self, item: T, size: int, timeout_s: float) -> bool:
-        """Append; an item of any size fits an empty mailbox. False: no room within the time. PortalClosed,
-        ForkedPortal."""
-        if self._size + size > self._capacity and not self._has_room(size, timeout_s):
+        """Append; an item of any size fits an empty mailbox. False: no room within the time. A callback that runs in
+        the loop does not wait for room, which only the loop makes. PortalClosed, ForkedPortal."""
+        if self._size + size > self._capacity and not (self._portal.is_current or self._has_room(size, timeout_s)):
             return False
         if self._portal.is_foreign:
             raise ForkedPortal("the process was forked")

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, TypeVar
 import trio
 
 from strandline.runtime.exception_groups import first_cause
+from strandline.runtime.processes.alarms import LOOP_THREADS, refuse_in_loop
 from strandline.runtime.processes.outcomes import Outcome
 
 T = TypeVar("T")
@@ -123,7 +124,9 @@ class Portal:
         """Await `function(*args)` in the loop; its result or its exception.
 
         CallTimedOut after `timeout_s`, PortalClosed, ForkedPortal; KeyboardInterrupt cancels the call.
+        WouldBlockTheLoop, and nothing is called, where a callback asks that runs in the loop.
         """
+        refuse_in_loop()
         call: Crossing[T] = Crossing(self, partial(function, *args))
         try:
             # Within: an interrupt right behind it would leave a call that nobody waits for and nobody cancels.
@@ -170,6 +173,7 @@ class Portal:
             self._nursery.start_soon(call.run)
 
     def _run(self) -> None:
+        LOOP_THREADS.add(threading.get_ident())
         try:
             trio.run(self._main)
         except* BaseException as failures:
@@ -177,6 +181,8 @@ class Portal:
             if not self._ready.done():
                 self._ready.settle(None, self.failure)
             raise
+        finally:
+            LOOP_THREADS.discard(threading.get_ident())
 
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -213,6 +219,7 @@ def _after_fork_in_child() -> None:
     for portal in _portals:
         portal.is_foreign = True
     _portals.clear()
+    LOOP_THREADS.clear()
     Portal._shared = None
     Portal.shared_lock = threading.Lock()
     _at_exit.clear()
