@@ -78,9 +78,14 @@ class Mailbox(Generic[T]):
         return left
 
     def _drain(self) -> list[T]:
+        """Who sends may take the last ones back at the same time, when the mailbox is closed."""
         self._size = 0
         take = self._items.popleft
-        return [take() for _ in range(len(self._items))]
+        taken: list[T] = []
+        with suppress(IndexError):
+            for _ in range(len(self._items)):
+                taken.append(take())
+        return taken
 
     def _announce(self, item: T | None = None) -> None:
         """PortalClosed, ForkedPortal: the item is not in the mailbox any more."""
@@ -100,11 +105,14 @@ class Mailbox(Generic[T]):
 
     def _take_back(self, item: T) -> None:
         """PortalClosed where it is still there. Otherwise whoever closed the mailbox has it."""
-        try:
-            self._items.remove(item)
-        except ValueError:
-            return
-        raise PortalClosed("the mailbox is closed")
+        while True:
+            try:
+                self._items.remove(item)
+            except ValueError:
+                return
+            except IndexError:  # another thread changed the items meanwhile
+                continue
+            raise PortalClosed("the mailbox is closed")
 
     def _has_room(self, size: int, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s

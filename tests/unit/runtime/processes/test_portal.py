@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from collections import deque
 from collections.abc import Iterator
 
 import pytest
@@ -148,3 +149,31 @@ def test_a_waiting_sender_goes_on_when_the_box_is_emptied(portal: Portal) -> Non
         taken += portal.call(mailbox.take_all, timeout_s=PATIENCE_S)
     sender.join(PATIENCE_S)
     assert taken == list(range(100))
+
+
+class Changing(deque[int]):
+    """As if another thread took an item out of it at the worst moment."""
+
+    was_changed = False
+
+    def __len__(self) -> int:
+        return super().__len__() + 1
+
+    def remove(self, item: int, /) -> None:
+        was_changed, self.was_changed = self.was_changed, True
+        if not was_changed:
+            raise IndexError("deque mutated during remove().")
+        super().remove(item)
+
+
+def test_a_mailbox_is_emptied_and_closed_while_others_take_back_what_they_put_in(portal: Portal) -> None:
+    async def main() -> None:
+        mailbox: Mailbox[int] = Mailbox(portal, 10)
+        mailbox._items = items = Changing([1, 2, 3])
+        with pytest.raises(PortalClosed):
+            mailbox._take_back(2)
+        assert mailbox.close() == [1, 3]
+        mailbox._take_back(3)
+        assert not [*items]
+
+    portal.call(main, timeout_s=PATIENCE_S)
