@@ -25,6 +25,7 @@ MAX_TIMESTAMP_MS = 2**63 - 1
 
 _BYTES = {bytes, type(None)}
 _INT = {int}
+_SEQUENCES = {list, tuple}
 
 
 class Serializers(NamedTuple):
@@ -169,13 +170,14 @@ def _are_as_needed(records: Sequence[Any]) -> bool:
         and set(map(type, stamps)) == _INT
         and min(stamps) >= -1
         and max(stamps) <= MAX_TIMESTAMP_MS
+        and set(map(type, headers)) <= _SEQUENCES
         and all(_are_headers(each) for each in headers if each)
     )
 
 
 def _are_headers(headers: Any) -> bool:
     try:
-        return isinstance(headers, list | tuple) and headers_of(headers) == tuple(headers)
+        return headers_of(headers) == tuple(headers)
     except InvalidRecordValue:
         return False
 

@@ -86,6 +86,16 @@ def test_many_are_refused_together_where_one_of_them_is_no_record(
     assert [record.value for record in cluster.logs[TopicPartition("t", 0)].records()] == [b"last"]
 
 
+@pytest.mark.parametrize("headers", [None, {}, (), []])
+def test_a_record_of_many_may_have_no_headers(cluster: FakeCluster, headers: Any) -> None:
+    cluster.add_topic("t")
+    with Producer(cluster.bootstrap) as producer:
+        producer.send_many("t", [(b"k", b"v", headers, 5)]).result(PATIENCE_S)
+        producer.send_many("t", [(b"k", b"v", [("h", b"1")], 5), (b"k", b"v", headers, 5)]).result(PATIENCE_S)
+    records = cluster.logs[TopicPartition("t", 0)].records()
+    assert [(list(each.headers), each.timestamp_ms) for each in records] == [([], 5), ([("h", b"1")], 5), ([], 5)]
+
+
 @pytest.mark.parametrize("topic", ["", "with space", "a/b", "x" * 250, ".."])
 def test_an_illegal_topic_is_refused_where_it_is_sent(topic: str) -> None:
     with Producer("127.0.0.1:1") as producer:
