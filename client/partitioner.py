@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+from strandline.client.errors import InvalidRecordValue
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
@@ -40,6 +42,22 @@ def murmur2(key: bytes) -> int:
 def partition_for_key(key: bytes, partitions: int) -> int:
     """The default partitioner."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def checked(partitioner: Callable[[bytes, int], int]) -> Callable[[bytes, int], int]:
+    """A program's partitioner, which may be wrong: then it raises InvalidRecordValue."""
+
+    def choose(key: bytes, partitions: int) -> int:
+        number = partitioner(key, partitions)
+        if not (hasattr(number, "__index__") and 0 <= number < partitions):
+            name = getattr(partitioner, "__qualname__", type(partitioner).__qualname__)
+            raise InvalidRecordValue(
+                f"the partitioner {name} returned {number!r:.40} where the topic has {partitions} partitions: "
+                f"return an int from 0 to {partitions - 1}"
+            )
+        return number
+
+    return choose
 
 
 def choose_partition(waiting: Mapping[int, int], point: float) -> int:

@@ -59,7 +59,7 @@ from strandline.client.keyless import KeylessPartitions
 from strandline.client.links import Links
 from strandline.client.metadata import Metadata, TopicView
 from strandline.client.options import ProducerOptions
-from strandline.client.partitioner import partition_for_key
+from strandline.client.partitioner import checked, partition_for_key
 from strandline.client.record_checks import (
     Headers,
     Serializers,
@@ -120,7 +120,7 @@ class TrioProducer(RunAcceptance):
         self._links = links
         self._accumulator = Accumulator(self.settings, on_batch, on_settled=self._settled.tell)
         self._sender = Sender(self.settings, self._accumulator, self._metadata, links, self._pump.wake)
-        self._partition_for_key = self.settings.partitioner or partition_for_key
+        self._partition_for_key = checked(self.settings.partitioner) if self.settings.partitioner else partition_for_key
         self._keyless = KeylessPartitions(self._accumulator, links, self._environment.random)
         self._since_checkpoint = 0
 

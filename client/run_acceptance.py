@@ -128,6 +128,8 @@ class RunAcceptance(Service):
 
 
 def refusal(topic: str, cause: BaseException | None) -> InvalidRecordValue:
+    if isinstance(cause, InvalidRecordValue):
+        return cause
     error = InvalidRecordValue(f"a record for {topic!r} is refused: {cause!r}; keys and values are bytes or None")
     error.__cause__ = cause
     return error

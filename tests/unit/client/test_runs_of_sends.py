@@ -118,3 +118,20 @@ def test_what_is_wrong_with_one_record_keeps_out_no_other(cluster: FakeCluster) 
         assert (producer.delivered_records, producer.failed_records) == (6, 5)
     values = [record.value for record in cluster.logs[TopicPartition("t", 0)].records()]
     assert values == [b"%d" % number for number in range(9) if number % 3 != 1]
+
+
+@pytest.mark.parametrize("answer", [2, -1, None, 1.0, "0"], ids=repr)
+def test_what_a_partitioner_returns_that_is_no_partition_refuses_the_record(cluster: FakeCluster, answer: Any) -> None:
+    cluster.add_topic("t", 2)
+
+    def pick(key: bytes, partitions: int) -> Any:
+        return answer if key == b"wrong" else 1
+
+    with Producer(cluster.bootstrap, partitioner=pick) as producer:
+        futures = [producer.send("t", b"x", key=key, timestamp_ms=5) for key in (b"fine", b"wrong", b"fine")]
+        futures.append(producer.send("t", b"alone", key=b"wrong"))
+        complaint = rf"the partitioner .*pick returned {answer!r} .* 2 partitions"
+        for future in (futures[1], futures[3], producer.send_many("t", [(b"wrong", b"x")])):
+            with pytest.raises(InvalidRecordValue, match=complaint):
+                future.result(60)
+        assert [futures[index].result(60)[1:3] for index in (0, 2)] == [(1, 0), (1, 1)]
