@@ -394,7 +394,10 @@ class Producer(SyncClient):
     async def _flush(self, limit_s: float) -> None:
         deadline = trio.current_time() + limit_s
         mark = _Mark()
-        self._mailbox.put_here(mark)
+        if self._taken or not self._mailbox.is_empty:
+            self._mailbox.put_here(mark)
+        else:  # no time is needed, and there may be none
+            mark.is_reached = not self._has_ended
         while not mark.is_reached:
             if self._has_ended:
                 raise ClientClosed("the producer was closed before all records were accepted for delivery")

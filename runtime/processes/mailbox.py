@@ -70,6 +70,10 @@ class Mailbox(Generic[T]):
         """There is room for so much, as far as anybody knows."""
         return not self._items or self._size + size <= self._capacity
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._items
+
     def close(self) -> list[T]:
         """No more items; what nobody took."""
         self._closed = True

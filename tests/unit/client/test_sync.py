@@ -39,7 +39,7 @@ from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.network import Address
 from strandline.runtime.network_socket import SocketNetwork
 from strandline.runtime.processes.portal import Crossing, Portal
-from unit.client.fake_broker import FakeCluster
+from unit.client.fake_broker import FakeCluster, Fault
 
 PATIENCE_S = 60
 T0 = TopicPartition("t", 0)
@@ -402,6 +402,24 @@ def test_who_waits_for_room_goes_on_when_the_mailbox_is_emptied(monkeypatch: pyt
     producer._call(wait_for_room, timeout_s=PATIENCE_S)
     with suppress(FlushTimedOut):
         producer.close(0)
+
+
+def test_no_time_is_enough_to_flush_and_close_where_nothing_is_under_way(cluster: FakeCluster) -> None:
+    cluster.add_topic("t")
+    producer = Producer(cluster.bootstrap)
+    producer.flush(0)
+    producer.send("t", b"x").result(PATIENCE_S)
+    producer.flush(0)
+    cluster.brokers[0].faults[0].append(Fault(hang=True))
+    producer.send("t", b"never answered")
+    with pytest.raises(FlushTimedOut):
+        producer.flush(0)
+    with pytest.raises(FlushTimedOut):
+        producer.close(0)
+    unused = Producer(cluster.bootstrap)
+    unused.close(0)
+    with pytest.raises(ClientClosed):
+        unused.flush(0)
 
 
 def test_a_client_that_two_threads_close_gives_the_loop_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
