@@ -244,6 +244,10 @@ class Producer(SyncClient):
             if (failures := self._client._take_failures()) is not None:
                 raise FlushTimedOut(f"{error}; {failures}") from failures.cause
             raise
+        except ClientClosed:
+            if self._failure is not None:
+                raise
+            # Another thread has closed it meanwhile.
         finally:
             self._refuse(self._mailbox.close())
             super().close()

@@ -28,6 +28,7 @@ from strandline.client.errors import (
     InvalidClientConfig,
     NoBrokerReachable,
     RecordTooLarge,
+    SendsFailed,
     TopicAlreadyExists,
     UnknownTopic,
 )
@@ -385,7 +386,7 @@ def test_a_flush_of_a_producer_that_has_ended_does_not_wait() -> None:
         futures[1].result(PATIENCE_S)  # refused at the very end, behind the one that was being accepted
     with pytest.raises(ClientClosed, match="closed before all records were accepted"):
         producer.flush(PATIENCE_S)
-    with suppress(ClientClosed):
+    with pytest.raises(SendsFailed, match="1 record was not delivered"):
         producer.close()
 
 
@@ -420,6 +421,24 @@ def test_no_time_is_enough_to_flush_and_close_where_nothing_is_under_way(cluster
     unused.close(0)
     with pytest.raises(ClientClosed):
         unused.flush(0)
+
+
+def test_a_thread_whose_close_was_overtaken_by_another_ones_is_content(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add_topic("t")
+    producer = Producer(cluster.bootstrap)
+    call = producer._call
+
+    def overtaken(*args: Any, **options: Any) -> Any:
+        monkeypatch.setattr(producer, "_call", call)
+        producer.close()
+        return call(*args, **options)
+
+    future = producer.send("t", b"x")
+    monkeypatch.setattr(producer, "_call", overtaken)
+    producer.close()
+    assert future.result(0).offset == 0
 
 
 def test_a_client_that_two_threads_close_gives_the_loop_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
