@@ -155,7 +155,8 @@ class Assigned:
         if loan is None or (offset := loan.next_offset) is None:
             return
         if loan.generation != self.generation or self.reset_to is not None:
-            self.set_position(offset)
+            if self.reset_to is not None or offset != self.position:
+                self.set_position(offset)
             return
         self._records = [*loan.records[loan.taken :], *self._records[self._handed_out :]]
         self._handed_out, self._records_epoch = 0, NO_EPOCH
@@ -168,6 +169,12 @@ class Assigned:
         self.position_epoch = self.last_epoch = leader_epoch
         self.checked_epoch = NO_EPOCH
         self._forget()
+
+    def part_at(self, offset: int, leader_epoch: int) -> None:
+        """The log has other records from there on than those that were read, and than those that are lent."""
+        if self.lent is not None:
+            self.lent.parts_at = offset
+        self.set_position(offset, leader_epoch)
 
     def ask_reset(self, timestamp: int) -> None:
         """Look the position up (EARLIEST or LATEST)."""

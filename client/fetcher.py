@@ -222,7 +222,10 @@ class Fetcher:
         if topic_id == NO_TOPIC_ID:
             return False
         state.topic_id = topic_id
-        if before == NO_TOPIC_ID or state.fetch_offset == NO_OFFSET:
+        if before == NO_TOPIC_ID:
+            return False
+        state.end_loan()
+        if state.fetch_offset == NO_OFFSET:
             return False
         state.refetch()
         state.high_watermark = state.log_start_offset = NO_OFFSET
@@ -231,6 +234,8 @@ class Fetcher:
             f"topic {state.topic_partition.topic!r} was deleted and made anew: offset {state.position} of "
             f"{state.topic_partition} was in the old one",
         )
+        if state.error is not None:
+            state.position = NO_OFFSET  # of the old one: not to be told, nor committed
         return True
 
     @staticmethod

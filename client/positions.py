@@ -124,7 +124,7 @@ class Positions:
         if self._settings.auto_offset_reset == "none":
             state.error = LogTruncated(f"{text}; seek to {diverging}, or set auto_offset_reset", diverging)
             return
-        state.set_position(diverging, end.leader_epoch)
+        state.part_at(diverging, end.leader_epoch)
         state.checked_epoch = epoch
         state.last_error = LogTruncated(f"{text}; going on there", diverging)
 

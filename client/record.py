@@ -40,7 +40,7 @@ class Loan:
     """Records of one partition, lent to a loop. The program's thread moves `taken`; the event loop's looks at it, and
     ends the loan where the program shall go on elsewhere."""
 
-    __slots__ = ("generation", "is_over", "records", "taken")
+    __slots__ = ("generation", "is_over", "parts_at", "records", "taken")
 
     def __init__(self, records: Sequence[ConsumerRecord], generation: int) -> None:
         self.records = records
@@ -48,9 +48,14 @@ class Loan:
         self.is_over = False
         self.generation = generation
         """Of the partition's state."""
+        self.parts_at: int | None = None
+        """Where the log has other records by now."""
 
     @property
     def next_offset(self) -> int | None:
-        """Of the first that was not taken; None: all were."""
-        taken = self.taken
-        return self.records[taken].offset if taken < len(self.records) else None
+        """Of the first that was not taken, and from where on the log has others at the latest; None: all were."""
+        taken, parts_at = self.taken, self.parts_at
+        if taken >= len(self.records):
+            return None
+        offset: int = self.records[taken].offset
+        return offset if parts_at is None else min(offset, parts_at)

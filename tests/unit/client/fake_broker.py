@@ -60,7 +60,7 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.native.frame import FrameHeader, cut_records, decode_body, encode_head
 from strandline.protocol.records import Record, assign_offset, build_batch, decode_batch, scan
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.network import Address, Network, Transport, TransportClosed
 from strandline.storage.errors import ProducerRefused
@@ -158,6 +158,7 @@ class FakeCluster:
         self.producer_ids = 0
         """So many were given out."""
         self.topics: dict[str, int] = {}
+        self.topic_ids: dict[str, TopicId] = {}
         self.leaders: dict[TopicPartition, tuple[int, int]] = {}
         self.logs: dict[TopicPartition, FakeLog] = defaultdict(FakeLog)
         self.brokers = [FakeBroker(self, broker_id) for broker_id in range(brokers)]
@@ -373,7 +374,7 @@ class FakeBroker:
                 leader, epoch = cluster.leaders[TopicPartition(name, index)]
                 code = ErrorCode.LEADER_NOT_AVAILABLE if leader < 0 else ErrorCode.NONE
                 partitions.append(MetadataPartition(code, index, leader, epoch, [0], [0]))
-            topics.append(MetadataTopic(0, name, partitions))
+            topics.append(MetadataTopic(0, name, partitions, cluster.topic_ids.get(name, NO_TOPIC_ID)))
         return MetadataResponse(brokers, topics, cluster.controller_id, cluster.cluster_id)
 
     def _list_offsets(self, request: ListOffsetsRequest, fault: Fault) -> ListOffsetsResponse:
