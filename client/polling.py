@@ -46,7 +46,11 @@ class Polling(ABC):
         if failure is not None and self._is_next(failure.topic_partition, failure.offset):
             raise failure
         polled = await self._call_all(partial(self._poll_step, max_records, timeout_ms=timeout_ms))
-        good, rest = self._reader.deserialized(polled)
+        try:
+            good, rest = self._reader.deserialized(polled)
+        except BaseException:  # an interrupt, in the middle of it
+            self._give_back(polled)
+            raise
         if rest:
             self._give_back(rest)
         if not good and (failure := self._reader.take_failure()) is not None:

@@ -100,13 +100,18 @@ class Consumer(Front[TrioConsumer]):
         failure = self._reader.take_failure()
         if failure is not None and self._now(self._client._is_next, failure.topic_partition, failure.offset):
             raise failure
-        polled = self._call_all(self._client._poll_step, max_records, timeout_ms=timeout_ms)
-        good, rest = self._reader.deserialized(polled)
-        if rest:
-            self._now(self._client._give_back, rest)
-        if not good and (failure := self._reader.take_failure()) is not None:
-            raise failure
-        return good
+        had: list[object] = []
+        try:
+            polled = self._call_all(self._client._poll_step, max_records, timeout_ms=timeout_ms, had=had)
+            good, rest = self._reader.deserialized(polled)
+            if rest:
+                self._now(self._client._give_back, rest)
+            if not good and (failure := self._reader.take_failure()) is not None:
+                raise failure
+            return good
+        except BaseException:
+            self._give_all_back(had)
+            raise
 
     def __iter__(self) -> Self:
         """Records one by one, for as long as the program likes, or until none has come for `consumer_timeout_ms`. Each
@@ -147,24 +152,52 @@ class Consumer(Front[TrioConsumer]):
         those of `poll`; keys and values are bytes, whatever the deserializers."""
         return self._call_all(self._client._columns_step, timeout_ms=timeout_ms)
 
-    def _call_all(self, step: Callable[..., Awaitable[T | DueCall]], *args: Any, timeout_ms: float | None) -> T:
-        """Run the callbacks that are due before `step` has a result, in this thread. TypeError for async functions."""
+    def _call_all(
+        self,
+        step: Callable[..., Awaitable[T | DueCall]],
+        *args: Any,
+        timeout_ms: float | None,
+        had: list[object] | None = None,
+    ) -> T:
+        """Run the callbacks that are due before `step` has a result, in this thread. TypeError for async functions.
+        `had` is for who may have to give back what came of it."""
         after: DueCall | None = None
-        while isinstance(result := self._take(step, *args, timeout_ms=timeout_ms, after=after), DueCall):
-            after = result
-            try:
-                result.begin()
-                if inspect.iscoroutine(told := result.run()):
-                    told.close()
-                    raise TypeError("callbacks of a Consumer are plain functions; AioConsumer takes async ones")
-            finally:
-                self._now(result.finish)
-        return result
+        had = [] if had is None else had
+        try:
+            while isinstance(result := self._take(step, had, *args, timeout_ms=timeout_ms, after=after), DueCall):
+                after = result
+                try:
+                    result.begin()
+                    if inspect.iscoroutine(told := result.run()):
+                        told.close()
+                        raise TypeError("callbacks of a Consumer are plain functions; AioConsumer takes async ones")
+                finally:
+                    self._now(result.finish)
+            return result
+        except BaseException:
+            self._give_all_back(had)
+            raise
 
-    def _take(self, step: Callable[..., Awaitable[T]], *args: Any, timeout_ms: float | None, **options: Any) -> T:
+    def _give_all_back(self, had: list[object]) -> None:
+        """The program will not get these: it was interrupted on the way."""
+
+        def give_back() -> None:
+            while had:
+                self._client._give_back(had.pop())
+
+        with suppress(PortalClosed, ForkedPortal):
+            self._portal.post(give_back)
+
+    def _take(
+        self,
+        step: Callable[..., Awaitable[T]],
+        had: list[object],
+        *args: Any,
+        timeout_ms: float | None,
+        **options: Any,
+    ) -> T:
         """As `_ask`. Where this thread is interrupted, what the loop had for it by then is given back: a later commit
         would count it as read."""
-        had: list[T] = []
         is_refused = False
 
         async def hand_over(*args: Any, **options: Any) -> T:

@@ -6,6 +6,7 @@ signals at some of them only. Left out is trio, whose way in is made for signals
 
 from __future__ import annotations
 
+import dis
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from strandline import Producer
+from strandline import Consumer, Producer
 from strandline.protocol.types import TopicPartition
 from unit.client.fake_broker import FakeCluster
 from unit.client.test_sync import cluster
@@ -93,6 +94,48 @@ def test_an_interrupt_at_any_instruction_leaves_the_producer_usable(cluster: Fak
         assert position > 50
     found = [record.value for log in cluster.logs.values() for record in log.records()]
     assert found.count(b"next") == (position if name != "result" else 0)
+
+
+POLLS: dict[str, Callable[[Consumer], Any]] = {
+    "poll": lambda client: client.poll(10_000, max_records=2),
+    "poll_columns": lambda client: client.poll_columns(10_000),
+    "fetch_batches": lambda client: client.fetch_batches(10_000),
+}
+
+
+class InterruptOfPoll(InterruptAt):
+    """Not where a function has its result already: the interpreter looks for no signal there."""
+
+    def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
+        if event == "opcode" and frame.f_code.co_code[frame.f_lasti] == dis.opmap["RETURN_VALUE"]:
+            return self._trace
+        return super()._trace(frame, event, argument)
+
+
+@pytest.mark.parametrize(("name", "deserializer"), [*((name, None) for name in POLLS), ("poll", int)])
+def test_an_interrupt_at_any_instruction_of_a_poll_loses_no_record(
+    cluster: FakeCluster, name: str, deserializer: Callable[[bytes], int] | None
+) -> None:
+    cluster.add_topic("t")
+    partition = TopicPartition("t", 0)
+    cluster.fill(partition, [b"%d" % offset for offset in range(10)])
+    call = POLLS[name]
+    with Consumer(cluster.bootstrap, auto_offset_reset="earliest", value_deserializer=deserializer) as client:
+        client.assign([partition])
+        call(client)
+        position, was_raised = 0, True
+        while was_raised:
+            position += 1
+            client.seek(partition, 0)
+            given = None
+            with InterruptOfPoll(position) as interrupt:
+                try:
+                    given = call(client)
+                except KeyboardInterrupt:
+                    pass
+            was_raised = interrupt.was_raised
+            assert (client.position(partition) > 0) is (given is not None), position
+        assert position > 50
 
 
 def test_a_record_whose_announcement_was_interrupted_goes_with_the_next_one(cluster: FakeCluster) -> None:

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -337,6 +338,28 @@ def test_a_deserializer_that_fails_in_a_thread_keeps_the_records_before_it(clust
         client.seek(T0, 6)
         [records] = client.poll(timeout_ms=10_000).values()
         assert [record.offset for record in records] == [6, 7, 8, 9]
+
+
+@dataclass
+class _InterruptedOnce:
+    """At the fifth value."""
+
+    values: int = 0
+
+    def __call__(self, value: bytes) -> int:
+        self.values += 1
+        if self.values == 5:
+            raise KeyboardInterrupt
+        return int(value)
+
+
+async def test_what_a_poll_was_deserializing_when_it_was_interrupted_comes_again(autojump_clock) -> None:
+    async with filled(7, value_deserializer=_InterruptedOnce()) as client:
+        with pytest.raises(KeyboardInterrupt):
+            await client.poll(timeout_ms=1_000)
+        assert await client.position(T0) == 0
+        [records] = (await client.poll(timeout_ms=1_000)).values()
+        assert [record.value for record in records] == list(range(7))
 
 
 def test_a_deserializer_is_a_function() -> None:
