@@ -417,13 +417,16 @@ class TrioConsumer(Service, Polling, Inquiries):
         self._positions.want()
         self._pump.wake()
 
+    def _in_turn(self) -> list[Assigned]:
+        states = list(self._assigned.values())
+        self._first = (self._first + 1) % max(1, len(states))
+        return states[self._first :] + states[: self._first]
+
     def _take(self, limit: int) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Records that are here, beginning with another partition each time."""
-        states = list(self._assigned.values())
         taken: dict[TopicPartition, list[ConsumerRecord]] = {}
         left = limit
-        self._first = (self._first + 1) % max(1, len(states))
-        for state in states[self._first :] + states[: self._first]:
+        for state in self._in_turn():
             if left <= 0:
                 break
             if state.paused:
@@ -458,7 +461,8 @@ class TrioConsumer(Service, Polling, Inquiries):
 
     def _take_columns(self) -> list[FetchedColumns]:
         taken: list[FetchedColumns] = []
-        for state in self._assigned.values():
+        failure: Exception | None = None
+        for state in self._in_turn():
             if state.paused:
                 continue
             had_records = state.has_records
@@ -466,13 +470,14 @@ class TrioConsumer(Service, Polling, Inquiries):
                 while (columns := state.take_columns(self.settings.check_crcs)) is not None:
                     taken.append(columns)
                     self._taken_records += columns.records_count
-            except Exception:
-                if taken:
-                    continue  # met again by the next poll
-                raise
+            except Exception as error:
+                failure = failure or error  # met again by the next poll
+                continue
             if had_records:
                 self._pump.wake()  # there is room for the next fetch, whatever came of this one
             self._fetcher.reset_when_drained(state)
+        if failure is not None and not taken:
+            raise failure
         return taken
 
     async def _when_any(

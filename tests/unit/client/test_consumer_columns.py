@@ -195,3 +195,27 @@ async def test_damage_is_raised_by_poll_columns_as_by_poll(autojump_clock: objec
             (columns,) = await client.poll_columns(timeout_ms=1000)
             assert list(columns.values) == [b"c"]
         nursery.cancel_scope.cancel()
+
+
+async def test_a_damaged_partition_does_not_starve_those_behind_it(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t", 2)
+    for partition in (T0, T1):
+        cluster.fill(partition, [b"%d" % offset for offset in range(5)])
+    log = cluster.logs[T0]
+    log.batches[0] = log.batches[0][:-1] + bytes([log.batches[0][-1] ^ 0xFF])
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        client = TrioConsumer(cluster.bootstrap, environment=cluster.environment(), auto_offset_reset="earliest")
+        async with client:
+            await client.assign([T0, T1])
+            await trio.sleep(5)
+            [columns] = await client.poll_columns(timeout_ms=10_000)
+            assert (columns.partition, columns.records_count) == (1, 5)
+            cluster.fill(T1, [b"more"])
+            await trio.sleep(5)
+            [columns] = await client.poll_columns(timeout_ms=10_000)
+            assert (columns.partition, columns.records_count) == (1, 1)
+            with pytest.raises(CorruptRecords):
+                await client.poll_columns(timeout_ms=10_000)
+        nursery.cancel_scope.cancel()
