@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any, Generic, Self, TypeVar, Unpack
 
 from strandline.client.admin import TrioAdmin
-from strandline.client.carried import awaited, plain
+from strandline.client.carried import awaited, plain, told
 from strandline.client.consumer import TrioConsumer
 from strandline.client.delivery import DeliveredBatch, RecordMetadata, RecordsSink, record_metadata
 from strandline.client.errors import ClientClosed
@@ -164,7 +164,7 @@ class AioProducer(_AioClient[Producer]):
         """The partitions whose records cannot be delivered now, and why; see `TrioProducer.waiting`."""
         return self._front.waiting()
 
-    metrics = plain(TrioProducer.metrics)
+    metrics = told(TrioProducer.metrics)
 
     @property
     def delivered_records(self) -> int:
@@ -241,7 +241,7 @@ class AioConsumer(_AioClient[Consumer], Polling):
     position = awaited(TrioConsumer.position)
     high_watermark = plain(TrioConsumer.high_watermark)
     waiting = plain(TrioConsumer.waiting)
-    metrics = plain(TrioConsumer.metrics)
+    metrics = told(TrioConsumer.metrics)
     commit = awaited(TrioConsumer.commit)
     commit_nowait = plain(TrioConsumer.commit_nowait)
     committed = awaited(TrioConsumer.committed)

@@ -313,15 +313,25 @@ class Assigned:
             chunk.headers.popleft()
 
 
-def give_back(assigned: Mapping[TopicPartition, Assigned], taken: object) -> None:
-    """Go back to where the records begin that a poll has taken, or the batches, where nobody set a position below."""
+def give_back(assigned: Mapping[TopicPartition, Assigned], taken: object) -> int:
+    """Go back to where the records begin that a poll has taken, or the batches, where nobody set a position below.
+    Returns how many records were before the position and are behind it now; those of undecoded batches do not count.
+    """
     begins: list[tuple[TopicPartition, int]] = []
+    reached = {partition: state.position for partition, state in assigned.items()}
+    count = 0
     if isinstance(taken, dict):
         begins = [(partition, records[0].offset) for partition, records in taken.items()]
+        for partition, records in taken.items():
+            count += sum(record.offset < reached.get(partition, NO_OFFSET) for record in records)
     elif isinstance(taken, list):
         whole = [each for each in taken if not isinstance(each, Loan)]
         begins = [(TopicPartition(each.topic, each.partition), each.position) for each in whole]
+        for (partition, offset), each in zip(begins, whole, strict=True):
+            if not isinstance(each, FetchedBatches) and reached.get(partition, NO_OFFSET) > offset:
+                count += each.records_count
     for partition, offset in begins:
         state = assigned.get(partition)
         if state is not None and state.position > offset:
             state.set_position(offset)
+    return count

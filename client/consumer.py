@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 import trio
 
 from strandline.client import metrics
-from strandline.client.assignment import Assigned, FetchedBatches, give_back
+from strandline.client.assignment import Assigned, FetchedBatches
 from strandline.client.bootstrap import Reaching
 from strandline.client.errors import (
     LeaderNotAvailable,
@@ -47,6 +47,7 @@ from strandline.client.service import Service
 from strandline.client.settings import ConsumerSettings, from_mapping
 from strandline.client.settings_help import shows_settings
 from strandline.client.signals import News, Pump
+from strandline.client.taking import Taking
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from strandline.protocol.types import NO_BROKER, NO_OFFSET, TopicPartition
@@ -78,8 +79,6 @@ class TrioConsumer(Service, Polling, Inquiries):
         self._pump = Pump()
         self._news = News()
         self._assigned: dict[TopicPartition, Assigned] = {}
-        self._first = 0
-        self._taken_records = 0
         self._reader = Reader(self.settings)
         self._metadata = Metadata(self.settings, environment, on_change=self._on_layout)
         self._links = Links(self.settings, environment, self._metadata, self._pump.wake)
@@ -94,6 +93,7 @@ class TrioConsumer(Service, Polling, Inquiries):
             on_news=self._news.tell,
             on_positions=self._positions.want,
         )
+        self._taking = Taking(self.settings, self._fetcher, self._pump.wake)
         self._group: Group | None = None
         if self.settings.group_id:
             self._group = Group(
@@ -248,11 +248,11 @@ class TrioConsumer(Service, Polling, Inquiries):
         request-total.
         Now: records-lag.TOPIC-PARTITION (records up to the high watermark of the last fetch) and their records-lag-max,
         assigned-partitions, connection-count, requests-in-flight. In ms: request-latency-avg, request-latency-max (a
-        fetch waits for records for `fetch_max_wait_ms`), metadata-age (−1: never heard).
+        fetch waits for records for `fetch_max_wait_ms`), metadata-age (−1: never heard, or closed).
         """
         return {
-            **metrics.of_reading(self._assigned, self._taken_records, self._fetcher.fetched_bytes),
-            **metrics.of_connections(self._links, trio.current_time()),
+            **metrics.of_reading(self._assigned, self._taking.handed_out_records, self._fetcher.fetched_bytes),
+            **metrics.of_connections(self._links, metrics.now_s()),
         }
 
     # --- Reading ---
@@ -261,20 +261,20 @@ class TrioConsumer(Service, Polling, Inquiries):
         self, max_records: int | None, *, timeout_ms: float, after: DueCall | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]] | DueCall:
         limit = self.settings.max_poll_records if max_records is None else max_records
-        return await self._when_any(partial(self._take, limit), {}, self._deadline(timeout_ms, after))
+        return await self._when_any(partial(self._taking.records, limit), {}, self._deadline(timeout_ms, after))
 
     async def _fetch_step(self, *, timeout_ms: float, after: DueCall | None = None) -> list[FetchedBatches] | DueCall:
-        return await self._when_any(self._take_batches, [], self._deadline(timeout_ms, after))
+        return await self._when_any(self._taking.batches, [], self._deadline(timeout_ms, after))
 
     async def _lend_step(self, *, timeout_ms: float, after: DueCall | None = None) -> list[Loan] | DueCall:
-        return await self._when_any(self._lend, [], self._deadline(timeout_ms, after))
+        return await self._when_any(self._taking.loans, [], self._deadline(timeout_ms, after))
 
     async def _touch_step(self, *, timeout_ms: float, after: DueCall | None = None) -> bool | DueCall:
         deadline = self._deadline(timeout_ms, after)
         return await self._when_any(lambda: True, False, deadline, ends_loans=False)
 
     async def _columns_step(self, *, timeout_ms: float, after: DueCall | None = None) -> list[FetchedColumns] | DueCall:
-        return await self._when_any(self._take_columns, [], self._deadline(timeout_ms, after))
+        return await self._when_any(self._taking.columns, [], self._deadline(timeout_ms, after))
 
     async def _leave_step(self, *, timeout_ms: float | None, after: DueCall | None = None) -> DueCall | None:
         call = None
@@ -291,7 +291,7 @@ class TrioConsumer(Service, Polling, Inquiries):
 
     def _give_back(self, taken: object) -> None:
         """Nobody got what a step has had: later polls hand it out again, and nothing of it is committed before."""
-        give_back(self._assigned, taken)  # but for loans, of which nothing counts as read yet
+        self._taking.give_back(taken)
         self._pump.wake()
 
     def _is_next(self, partition: TopicPartition, offset: int) -> bool:
@@ -416,69 +416,6 @@ class TrioConsumer(Service, Polling, Inquiries):
             state.ask_reset(timestamp)
         self._positions.want()
         self._pump.wake()
-
-    def _in_turn(self) -> list[Assigned]:
-        states = list(self._assigned.values())
-        self._first = (self._first + 1) % max(1, len(states))
-        return states[self._first :] + states[: self._first]
-
-    def _take(self, limit: int) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Records that are here, beginning with another partition each time."""
-        taken: dict[TopicPartition, list[ConsumerRecord]] = {}
-        left = limit
-        for state in self._in_turn():
-            if left <= 0:
-                break
-            if state.paused:
-                continue
-            if state.has_records:
-                try:
-                    records = state.take_records(left, self.settings.check_crcs)
-                except Exception:
-                    if taken:
-                        continue  # met again by the next poll
-                    raise
-                if records:
-                    taken[state.topic_partition] = records
-                    left -= len(records)
-                else:
-                    self._pump.wake()  # compaction left batches without records: there is room for the next fetch
-            self._fetcher.reset_when_drained(state)
-        self._taken_records += limit - left
-        return taken
-
-    def _lend(self) -> list[Loan]:
-        taken = self._take(self.settings.max_poll_records)
-        return [self._assigned[partition].lend(records) for partition, records in taken.items()]
-
-    def _take_batches(self) -> list[FetchedBatches]:
-        taken: list[FetchedBatches] = []
-        for state in self._assigned.values():
-            while not state.paused and (batches := state.take_batches()) is not None:
-                taken.append(batches)
-            self._fetcher.reset_when_drained(state)
-        return taken
-
-    def _take_columns(self) -> list[FetchedColumns]:
-        taken: list[FetchedColumns] = []
-        failure: Exception | None = None
-        for state in self._in_turn():
-            if state.paused:
-                continue
-            had_records = state.has_records
-            try:
-                while (columns := state.take_columns(self.settings.check_crcs)) is not None:
-                    taken.append(columns)
-                    self._taken_records += columns.records_count
-            except Exception as error:
-                failure = failure or error  # met again by the next poll
-                continue
-            if had_records:
-                self._pump.wake()  # there is room for the next fetch, whatever came of this one
-            self._fetcher.reset_when_drained(state)
-        if failure is not None and not taken:
-            raise failure
-        return taken
 
     async def _when_any(
         self, take: Callable[[], T], nothing: T, deadline: float, *, ends_loans: bool = True

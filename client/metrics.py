@@ -7,22 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import trio
+
 from strandline.client.accumulator import Accumulator
 from strandline.client.assignment import Assigned
 from strandline.client.links import Links
 from strandline.protocol.types import NO_OFFSET, TopicPartition
 
 
-def of_connections(links: Links, now: float) -> dict[str, float]:
+def now_s() -> float | None:
+    """By the loop's clock; None outside of the loop, where a front asks that was closed."""
+    try:
+        return trio.current_time()
+    except RuntimeError:
+        return None
+
+
+def of_connections(links: Links, now: float | None) -> dict[str, float]:
     """What all clients have alike."""
-    connections, times = links.connections(), links.times
+    connections, times, heard_at = links.connections(), links.times, links.metadata.updated_at
     return {
         "connection-count": len(connections),
         "requests-in-flight": sum(connection.in_flight for connection in connections),
         "request-total": times.count,
         "request-latency-avg": times.total_s * 1000 / times.count if times.count else 0.0,
         "request-latency-max": times.max_s * 1000,
-        "metadata-age": -1.0 if links.metadata.updated_at is None else (now - links.metadata.updated_at) * 1000,
+        "metadata-age": -1.0 if heard_at is None or now is None else (now - heard_at) * 1000,
     }
 
 

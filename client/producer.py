@@ -378,11 +378,11 @@ class TrioProducer(RunAcceptance):
         more than one attempt), byte-total (of acknowledged batches, compressed), batch-send-total, request-total.
         Averages over these: batch-size-avg (bytes), records-per-batch-avg. Now: batches-waiting (not settled),
         buffer-total-bytes, buffer-available-bytes, connection-count, requests-in-flight. In ms: request-latency-avg,
-        request-latency-max, metadata-age (−1: never heard).
+        request-latency-max, metadata-age (−1: never heard, or closed).
         """
         return {
             **metrics.of_sending(self._accumulator),
-            **metrics.of_connections(self._links, trio.current_time()),
+            **metrics.of_connections(self._links, metrics.now_s()),
         }
 
     @property

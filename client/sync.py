@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from strandline.client.admin import TrioAdmin
 from strandline.client.assignment import FetchedBatches
-from strandline.client.carried import blocking, plain
+from strandline.client.carried import blocking, plain, told
 from strandline.client.consumer import TrioConsumer
 from strandline.client.errors import ClientClosed, ClientError
 from strandline.client.groups.group import DueCall, GroupMetadata
@@ -63,7 +63,7 @@ class Consumer(Front[TrioConsumer]):
     position = blocking(TrioConsumer.position)
     high_watermark = plain(TrioConsumer.high_watermark)
     waiting = plain(TrioConsumer.waiting)
-    metrics = plain(TrioConsumer.metrics)
+    metrics = told(TrioConsumer.metrics)
     commit = blocking(TrioConsumer.commit)
     commit_nowait = plain(TrioConsumer.commit_nowait)
     committed = blocking(TrioConsumer.committed)

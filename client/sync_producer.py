@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NoReturn, Unpack
 import trio
 
 from strandline.client.accumulator import EncodedBatch, EncodedBatches, Header, ToSend
-from strandline.client.carried import plain
+from strandline.client.carried import told
 from strandline.client.delivery import DeliveredBatch, DeliverySink, FailedBatch
 from strandline.client.errors import (
     BufferFull,
@@ -277,7 +277,7 @@ class Producer(SyncClient):
         """See `TrioProducer.waiting`."""
         return self._now(self._client.waiting)
 
-    metrics = plain(TrioProducer.metrics)
+    metrics = told(TrioProducer.metrics)
 
     @property
     def delivered_records(self) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import trio
 
 from strandline import Consumer, Producer, TrioProducer
+from strandline.aio import AioProducer
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 from unit.client.fake_broker import ApiKey, FakeCluster, Fault
@@ -56,9 +59,58 @@ async def test_a_consumer_tells_how_far_it_is_behind(autojump_clock) -> None:
             assert told["records-consumed-total"] == 5 and told["bytes-consumed-total"] > 100
             await client.__anext__()
             assert client.metrics()["records-lag.t-0"] == 14, "a loop has read what it was given"
-            await client.poll_columns()
-            assert client.metrics()["records-consumed-total"] >= 20, "columns count, too"
+            await client.poll_columns(timeout_ms=1_000)
+            assert client.metrics()["records-consumed-total"] == 20, "columns count, too"
         nursery.cancel_scope.cancel()
+
+
+async def test_what_was_handed_out_is_counted_once(autojump_clock) -> None:
+    fake = FakeCluster()
+    fake.add_topic("t")
+    fake.fill(T0, [b"%d" % number for number in range(100)])
+    async with trio.open_nursery() as nursery:
+        await fake.start(nursery)
+        async with consumer(fake) as client:
+            await client.assign([T0])
+
+            def counted() -> float:
+                return client.metrics()["records-consumed-total"]
+
+            await client.__anext__()
+            assert counted() == 1, "a loop was lent more"
+            await client.__anext__()
+            await client.poll(timeout_ms=1_000, max_records=10)
+            assert counted() == 12
+            await client.__anext__()
+            [columns] = await client.poll_columns(timeout_ms=1_000)
+            assert counted() == 100
+            client._give_back([columns])
+            assert counted() == 13
+            polled = await client.poll(timeout_ms=1_000, max_records=10)
+            assert counted() == 23
+            client._give_back({T0: polled[T0][5:]})
+            client._give_back(polled)
+            assert counted() == 13
+        nursery.cancel_scope.cancel()
+
+
+def test_clients_that_were_closed_tell_what_they_counted(cluster: FakeCluster) -> None:
+    cluster.add_topic("t")
+    with Producer(cluster.bootstrap) as producer:
+        producer.send("t", b"x")
+    with Consumer(cluster.bootstrap, auto_offset_reset="earliest") as client:
+        client.assign([T0])
+        assert client.poll(10_000)
+    told = producer.metrics()
+    assert (told["record-send-total"], told["metadata-age"]) == (1, -1)
+    assert client.metrics()["records-consumed-total"] == 1
+
+    async def asyncio_too() -> float:
+        async with AioProducer(cluster.bootstrap) as producer:
+            await producer.send("t", b"x")
+        return producer.metrics()["record-send-total"]
+
+    assert asyncio.run(asyncio_too()) == 1
 
 
 def test_threads_are_told_the_same(cluster: FakeCluster) -> None:
