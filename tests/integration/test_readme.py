@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from support.readme import block, rows, run, shell
+from support.readme import block, blocks, rows, run, shell
 
-COMMANDS = [line.partition("  #")[0].strip() for line in block("A cluster of one's own", "").splitlines()]
-COMMANDS = [line for line in COMMANDS if line.startswith(("strandline ", "printf "))]
-
-
+COMMANDS, PIPES = (
+    [line.partition("  #")[0].strip() for line in text.splitlines() if line.startswith(("strandline ", "printf "))]
+    for text in blocks("A cluster of one's own", "")
+)
 OPERATING = [line.partition("  #")[0].strip() for line in block("Operating it", "").splitlines()]
 
 
@@ -44,6 +44,9 @@ def test_the_quick_start_works_as_it_is_written(folder: Path) -> None:
     assert "committed, before others read on: 12" in said, "by an async function, in asyncio's loop"
     assert ": [b'login'" in said, "what a group is given"
     assert "others read on: [TopicPartition(" in said
+    written, copied, _ = [shell(command, folder) for command in PIPES]
+    assert "ann=login\n" in written and copied == ""
+    assert shell("strandline consume -t clicks-copy -o :end", folder).count("\n") == written.count("\n")
     shell(down, folder)
 
 
