@@ -304,8 +304,8 @@ class TrioProducer(RunAcceptance):
                 left -= batch.records_count
         except ClientError as error:
             self._refuse(sink, error, left)
-        except trio.Cancelled:
-            self._refuse(sink, self._closed_error(CANCELLED), left)
+        except BaseException as error:
+            self._refuse(sink, self._reason(error), left)
             raise
 
     async def flush(self, timeout_ms: float | None = None) -> None:

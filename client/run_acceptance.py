@@ -12,7 +12,7 @@ from functools import partial
 
 import trio
 
-from strandline.client.accumulator import Accumulator, RefusedRecord
+from strandline.client.accumulator import Accumulator, PartitionQueue, RefusedRecord
 from strandline.client.delivery import DeliverySink
 from strandline.client.errors import ClientClosed, ClientError, InvalidRecordValue, RecordTooLarge
 from strandline.client.keyless import KeylessPartitions
@@ -44,12 +44,17 @@ class RunAcceptance(Service):
             parts = self._parts(where, run, layout)
             left = [part for _, part in parts]
             for number, part in parts:
+                queue = (
+                    self._keyless.current(layout)
+                    if number is None
+                    else self._accumulator.queue(TopicPartition(where.topic, number))
+                )
                 del left[0]
-                await self._accept_part(where, part, number, layout)
+                await self._accept_part(where, part, queue, layout, is_keyless=number is None)
         except ClientError as error:
             self._refuse_runs(left, error)
-        except trio.Cancelled:
-            self._refuse_runs(left, self._closed_error(CANCELLED))
+        except BaseException as error:
+            self._refuse_runs(left, self._reason(error))
             raise
 
     def _parts(self, where: Where, run: Run, layout: TopicView) -> Sequence[tuple[int | None, Run]]:
@@ -72,19 +77,17 @@ class RunAcceptance(Service):
             return [part for future in run.futures for part in self._parts(where, Run([future]), layout)]
         return [(number, Run(futures)) for number, futures in groups.items()]
 
-    async def _accept_part(self, where: Where, part: Run, number: int | None, layout: TopicView) -> None:
+    async def _accept_part(
+        self, where: Where, part: Run, queue: PartitionQueue, layout: TopicView, *, is_keyless: bool
+    ) -> None:
         """What goes to one partition, or has no key. What raises has been told to those whom it concerns here."""
-        if number is None:
-            queue = self._keyless.current(layout)
-        else:
-            queue = self._accumulator.queue(TopicPartition(where.topic, number))
         headers, start = where.headers, 0
         while start < len(part):
             part = Run(part.futures[start:]) if start else part
             records, start = part.records(), 0
             try:
                 while (start := queue.extend(where.timestamp_ms, records, start, part, headers)) < len(records):
-                    if number is None and queue.builder is not None:
+                    if is_keyless and queue.builder is not None:
                         queue = self._keyless.after_full(layout, queue)
                         self._pump.wake()
                         if queue.builder is not None:
@@ -95,12 +98,21 @@ class RunAcceptance(Service):
                 refused: Exception = error
             except RefusedRecord as error:
                 start, refused = error.index, refusal(where.topic, error.__cause__)
-            except (ClientError, trio.Cancelled) as error:
-                reason = error if isinstance(error, ClientError) else self._closed_error(CANCELLED)
-                self._refuse_runs([Run(part.futures[start:])], reason)
+            except BaseException as error:
+                self._refuse_runs([Run(part.futures[start:])], self._reason(error))
                 raise
             self._refuse(Run([part.futures[start]]), refused, 1)
             start += 1
+
+    def _reason(self, error: BaseException) -> Exception:
+        """What to tell of records that are not accepted because of it; a mistake of ours ends the producer."""
+        if isinstance(error, ClientError):
+            return error
+        if isinstance(error, trio.Cancelled):
+            return self._closed_error(CANCELLED)
+        reason = ClientClosed(f"the record was not accepted: {error!r} ended the producer")
+        reason.__cause__ = error
+        return reason
 
     def _refuse_runs(self, runs: Iterable[Run], error: Exception) -> None:
         for run in runs:

@@ -10,7 +10,9 @@ import pytest
 
 from strandline import Producer
 from strandline.client import sync_producer
-from strandline.client.errors import InvalidRecordValue, RecordTooLarge, UnknownTopic
+from strandline.client.accumulator import Accumulator
+from strandline.client.errors import ClientClosed, DeliveryTimeout, InvalidRecordValue, RecordTooLarge, UnknownTopic
+from strandline.client.send_futures import SendFuture
 from strandline.protocol.records import Record
 from strandline.protocol.types import TopicPartition
 from unit.client.fake_broker import FakeCluster
@@ -118,6 +120,34 @@ def test_what_is_wrong_with_one_record_keeps_out_no_other(cluster: FakeCluster) 
         assert (producer.delivered_records, producer.failed_records) == (6, 5)
     values = [record.value for record in cluster.logs[TopicPartition("t", 0)].records()]
     assert values == [b"%d" % number for number in range(9) if number % 3 != 1]
+
+
+@pytest.mark.parametrize("where", ["open_batch", "queue"])
+def test_an_unexpected_error_leaves_no_future_open(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    cluster.add_topic("t", 2)
+    producer = Producer(cluster.bootstrap, batch_size=500)
+    producer.send("t", b"x", partition=0).result(60)
+    original = getattr(Accumulator, where)
+    calls: list[Any] = []
+
+    def fail_at_last(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) > 1:
+            raise MemoryError("no memory for a batch")
+        return original(*arguments)
+
+    async def send_all() -> list[SendFuture]:
+        return [producer.send("t", b"x" * 100, key=b"%d" % index, timestamp_ms=5) for index in range(100)]
+
+    monkeypatch.setattr(Accumulator, where, fail_at_last)
+    futures = producer._call(send_all, timeout_s=60)
+    errors = [future.exception(15) for future in futures]
+    assert {type(error) for error in errors} <= {type(None), ClientClosed, DeliveryTimeout}
+    assert isinstance(errors[-1], ClientClosed) and "MemoryError('no memory for a batch')" in str(errors[-1])
+    with pytest.raises(ClientClosed, match="MemoryError"):
+        producer.close()
 
 
 @pytest.mark.parametrize("answer", [2, -1, None, 1.0, "0"], ids=repr)
