@@ -204,8 +204,14 @@ class _RecordSink:
         self._error = error
         self._loop.settle(self._delivery, None, error)
 
-    def unread_failures(self) -> Unread:
-        return Unread(1, self._error) if self._loop.is_unread(self._delivery) else Unread(0, None)
+    def take_unread(self) -> Unread:
+        if not self._loop.is_unread(self._delivery):
+            return Unread(0, None)
+        self._loop.count_as_told(self._delivery)
+        return Unread(1, self._error)
+
+    def has_unread(self) -> bool:
+        return self._loop.may_be_unread(self._delivery)
 
 
 class _RecordsSink(RecordsSink):
@@ -219,8 +225,14 @@ class _RecordsSink(RecordsSink):
     def _settle(self) -> None:
         self._loop.settle(self._delivery, self.batches, self.error)
 
-    def unread_failures(self) -> Unread:
-        return Unread(self.failed_records, self.error) if self._loop.is_unread(self._delivery) else Unread(0, None)
+    def take_unread(self) -> Unread:
+        if not self._loop.is_unread(self._delivery):
+            return Unread(0, None)
+        self._loop.count_as_told(self._delivery)
+        return Unread(self.failed_records, self.error)
+
+    def has_unread(self) -> bool:
+        return self._loop.may_be_unread(self._delivery)
 
 
 @shows_settings(ConsumerSettings, ConsumerOptions)

@@ -63,8 +63,11 @@ class DeliverySink(Protocol):
     def failed(self, error: Exception, count: int, start: int) -> None:
         """`count` records were given up or never accepted: those from index `start` on."""
 
-    def unread_failures(self) -> Unread:
-        """What has failed of them so far, if nobody has read it."""
+    def take_unread(self) -> Unread:
+        """See `unread_failures.Failed`."""
+
+    def has_unread(self) -> bool:
+        """Likewise."""
 
 
 class Awaited(Generic[T]):
@@ -150,8 +153,14 @@ class Delivery(Awaited[RecordMetadata]):
     def failed(self, error: Exception, count: int, start: int) -> None:
         self.settle(None, error)
 
-    def unread_failures(self) -> Unread:
-        return Unread(0, None) if self._error is None or self._is_read else Unread(1, self._error)
+    def take_unread(self) -> Unread:
+        if not self.has_unread():
+            return Unread(0, None)
+        self._is_read = True
+        return Unread(1, self._error)
+
+    def has_unread(self) -> bool:
+        return self._error is not None and not self._is_read
 
 
 def record_metadata(batch: DeliveredBatch, index: int, timestamp_ms: int) -> RecordMetadata:
@@ -174,6 +183,8 @@ class RecordsSink(ABC):
         self.failed_records = 0
         self.error: Exception | None = None
         """The first failure."""
+        self._told_records = 0
+        """Those of the failed ones that were told although nobody has asked."""
         self._expected = expected
         self._settle_if_whole()
 
@@ -192,8 +203,15 @@ class RecordsSink(ABC):
         self.failed_records += count
         self._settle_if_whole()
 
-    def unread_failures(self) -> Unread:
-        return Unread(0, None) if self._is_read else Unread(self.failed_records, self.error)
+    def take_unread(self) -> Unread:
+        if not self.has_unread():
+            return Unread(0, None)
+        failed, told = self.failed_records, self._told_records
+        self._told_records = failed
+        return Unread(failed - told, self.error)
+
+    def has_unread(self) -> bool:
+        return self.failed_records > self._told_records and not self._is_read
 
     def _settle_if_whole(self) -> None:
         if self.open_records <= 0:

@@ -101,10 +101,15 @@ class Run:
             future.pair = None
             future.settle(None, error)
 
-    def unread_failures(self) -> Unread:
-        unread = [error for each in self.futures if (error := each._exception) is not None and not each._is_read]
-        first = unread[0] if unread else None
+    def take_unread(self) -> Unread:
+        unread = [each for each in self.futures if each._exception is not None and not each._is_read]
+        for each in unread:
+            each._is_read = True
+        first = unread[0]._exception if unread else None
         return Unread(len(unread), first if isinstance(first, Exception) else None)
+
+    def has_unread(self) -> bool:
+        return any(each._exception is not None and not each._is_read for each in self.futures)
 
 
 class SendManyFuture(RecordsSink, Outcome[list[DeliveredBatch]]):

@@ -45,12 +45,16 @@ class AsyncioLoop:
                 self._announced = False
 
     def is_unread(self, future: Future[Any]) -> bool:
-        """Whether it has an error that nobody has asked for. From now on that counts as told, to asyncio as well, which
-        would log it."""
-        if future.done() and not future.cancelled() and future._log_traceback:
-            future._log_traceback = False
-            return True
-        return False
+        """Whether it has an error that nobody has asked for."""
+        return future.done() and not future.cancelled() and bool(future._log_traceback)
+
+    def may_be_unread(self, future: Future[Any]) -> bool:
+        """As `is_unread`; also where it is not set in its loop yet."""
+        return not future.done() or self.is_unread(future)
+
+    def count_as_told(self, future: Future[Any]) -> None:
+        """Its error is told otherwise; asyncio would log it."""
+        future._log_traceback = False
 
     async def result_of(self, outcome: Outcome[T]) -> T:
         """Wait for it. Where the task is cancelled meanwhile so is what is waited for. What had succeeded before that

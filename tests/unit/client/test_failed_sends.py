@@ -22,7 +22,8 @@ from strandline.client.errors import (
     SendsFailed,
     UnknownTopic,
 )
-from strandline.client.unread_failures import MAX_REMEMBERED, Unread, UnreadFailures
+from strandline.client.send_futures import Run, SendManyFuture, Where, send_future
+from strandline.client.unread_failures import MAX_REMEMBERED, SWEEP_AT_LEAST, Unread, UnreadFailures
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 from unit.client.fake_broker import FakeCluster, Fault
@@ -293,15 +294,52 @@ for _ in range(2):
 
 
 class Sink:
-    def unread_failures(self) -> Unread:
+    is_read = False
+
+    def take_unread(self) -> Unread:
         return Unread(1, KeyError("x"))
+
+    def has_unread(self) -> bool:
+        return not self.is_read
 
 
 def test_failures_that_nobody_ever_asks_for_are_counted_and_do_not_pile_up() -> None:
     failures = UnreadFailures()
-    for _ in range(MAX_REMEMBERED + 5):
+    for _ in range(2 * MAX_REMEMBERED):
         failures.note(Sink())
-    assert len(failures._noted) == MAX_REMEMBERED
+    assert len(failures._noted) <= MAX_REMEMBERED * 1.25
     told = failures.take()
-    assert told is not None and told.failed_records == MAX_REMEMBERED + 5
+    assert told is not None and told.failed_records == 2 * MAX_REMEMBERED
     assert failures.take() is None
+
+
+def test_failures_that_were_read_are_forgotten() -> None:
+    failures = UnreadFailures()
+    for _ in range(2 * MAX_REMEMBERED):
+        sink = Sink()
+        failures.note(sink)
+        sink.is_read = True
+    assert len(failures._noted) <= SWEEP_AT_LEAST
+
+
+def test_many_failures_of_one_call_are_counted_once() -> None:
+    failures, sink = UnreadFailures(), SendManyFuture(60, 3 * MAX_REMEMBERED)
+    for told in (2 * MAX_REMEMBERED, MAX_REMEMBERED):
+        for index in range(told):
+            sink.failed(KeyError("x"), 1, index)
+            failures.note(sink)
+        error = failures.take()
+        assert error is not None and error.failed_records == told
+    assert sink.failed_records == 3 * MAX_REMEMBERED
+
+
+def test_failures_of_one_run_are_told_once_each() -> None:
+    failures = UnreadFailures()
+    run = Run([send_future(Where("t", 0, None, False, (), 60.0), (None, b"x")) for _ in range(5)])
+    for count, start in ((2, 0), (3, 2)):
+        run.failed(KeyError("x"), count, start)
+        failures.note(run)
+        assert run.has_unread()
+        error = failures.take()
+        assert error is not None and error.failed_records == count
+        assert not run.has_unread()
