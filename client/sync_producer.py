@@ -48,7 +48,7 @@ from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.mistakes import warn
 from strandline.runtime.processes.alarms import refuse_in_loop
 from strandline.runtime.processes.mailbox import Mailbox
-from strandline.runtime.processes.portal import ForkedPortal, PortalClosed, close_at_exit
+from strandline.runtime.processes.portal import CallTimedOut, ForkedPortal, PortalClosed, close_at_exit
 
 MAILBOX_RECORDS = 10_000
 """Records that may wait for the event loop; `send_many` counts as so many."""
@@ -223,18 +223,20 @@ class Producer(SyncClient):
 
     def close(self, timeout: float | None = None) -> None:
         """Flush for at most `timeout` seconds (default: as long as delivery can take), then stop; what is left fails.
-        FlushTimedOut if something was left; SendsFailed as `flush`. Idempotent, never hangs."""
-        if self._closed:
-            return
+        FlushTimedOut if something was left; SendsFailed as `flush`. Idempotent, never hangs. Where it is interrupted
+        what is left fails, too, and the next `close` or the interpreter's end tells what was not delivered."""
         self._end(timeout)
         self._raise_failures()
 
     def _end(self, timeout: float | None) -> None:
         """`close` without SendsFailed."""
-        if self._closed:
-            return
         if self._portal.is_foreign:
             self._closed = True
+            return
+        if self._closed:
+            if not (self._has_ended or self._portal.is_current):  # its end was interrupted
+                with suppress(PortalClosed, CallTimedOut):
+                    self._portal.call(self._client.finished, timeout_s=GRACE_S)
             return
         refuse_in_loop()  # before anything is ended
         limit_s = self._deadline_s if timeout is None else timeout
@@ -249,6 +251,8 @@ class Producer(SyncClient):
                 raise
             # Another thread has closed it meanwhile.
         finally:
+            with suppress(PortalClosed, ForkedPortal):  # an interrupt may have kept the call from doing it
+                self._portal.post(self._client.stop)
             self._refuse(self._mailbox.close())
             super().close()
 
