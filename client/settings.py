@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -35,9 +35,15 @@ Serializer = Callable[[Any], bytes | None]
 """Makes bytes of a key or value. It is not asked about None."""
 
 
-def at_least(minimum: float, default: float | int | None, unit: str, doc: str) -> Any:
-    """A numeric field with its lower limit and documentation."""
-    return field(default=default, metadata={"minimum": minimum, "unit": unit, "doc": doc})
+MAX_INT = 2**31 - 1
+"""Requests carry these numbers in 32 bits."""
+
+MAX_STRING_BYTES = 2**15 - 1
+
+
+def at_least(minimum: float, default: float | int | None, unit: str, doc: str, *, at_most: float = math.inf) -> Any:
+    """A numeric field with its limits and documentation."""
+    return field(default=default, metadata={"minimum": minimum, "maximum": at_most, "unit": unit, "doc": doc})
 
 
 def one_of(choices: tuple[str, ...], default: str, doc: str) -> Any:
@@ -50,7 +56,9 @@ class ClientSettings:
 
     bootstrap_servers: str = field(metadata={"doc": "host:port,… of brokers to ask first; one that lives is enough"})
     client_id: str = field(default="", metadata={"doc": "names this client in the brokers' logs"})
-    request_timeout_ms: float = at_least(1, 30_000, "ms", "how long one request may wait for its answer")
+    request_timeout_ms: float = at_least(
+        1, 30_000, "ms", "how long one request may wait for its answer", at_most=MAX_INT
+    )
     socket_connection_setup_timeout_ms: float = at_least(1, 10_000, "ms", "how long connecting may take")
     bootstrap_timeout_ms: float = at_least(
         1, 10_000, "ms", "how long calls wait until any broker of bootstrap_servers answers for the first time"
@@ -58,14 +66,18 @@ class ClientSettings:
     metadata_max_age_ms: float = at_least(1, 300_000, "ms", "the cluster's layout is asked for again after this time")
     retry_backoff_ms: float = at_least(0, 100, "ms", "wait before the first retry; doubles up to the maximum")
     retry_backoff_max_ms: float = at_least(0, 1_000, "ms", "longest wait between retries")
-    default_api_timeout_ms: float = at_least(1, 60_000, "ms", "limit of calls that take no timeout of their own")
+    default_api_timeout_ms: float = at_least(
+        1, 60_000, "ms", "limit of calls that take no timeout of their own", at_most=MAX_INT
+    )
     max_frame_bytes: int = at_least(1024, MAX_FRAME_BYTES, "bytes", "a longer answer closes the connection")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings(ClientSettings):
     acks: int = field(default=-1, metadata={"doc": "0: no answer, 1: the leader has it, all (-1): committed"})
-    retries: int = at_least(0, 2**31 - 1, "times", "attempts after the first; delivery_timeout_ms is the usual limit")
+    retries: int = at_least(
+        0, MAX_INT, "times", "attempts after the first; delivery_timeout_ms is the usual limit", at_most=MAX_INT
+    )
     delivery_timeout_ms: float = at_least(1, 120_000, "ms", "from accepting a record to success or failure")
     batch_size: int = at_least(0, 16_384, "bytes", "a batch is sent at the latest when it is this large")
     linger_ms: float | None = at_least(
@@ -80,7 +92,11 @@ class ProducerSettings(ClientSettings):
     buffer_full: str = one_of(BUFFER_FULL_POLICIES, "block", "what sending does when buffer_memory is used up")
     compression_type: str = one_of(CODECS, "none", "codec of batches")
     max_request_size: int = at_least(
-        1, 1_048_576, "bytes", "largest record, with its framing, and most bytes per partition and request"
+        1,
+        1_048_576,
+        "bytes",
+        "largest record, with its framing, and most bytes per partition and request",
+        at_most=MAX_INT,
     )
     max_in_flight_requests_per_connection: int = at_least(1, 5, "requests", "unanswered requests per broker")
     enable_idempotence: bool | None = field(
@@ -121,10 +137,14 @@ class ProducerSettings(ClientSettings):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings(ClientSettings):
     auto_offset_reset: str = one_of(RESET_POLICIES, "latest", "where to start without a valid position")
-    fetch_min_bytes: int = at_least(0, 1, "bytes", "a fetch waits for this much")
-    fetch_max_wait_ms: int = at_least(0, 500, "ms", "… but at most this long")
-    fetch_max_bytes: int = at_least(1, 52_428_800, "bytes", "most bytes per fetch (one batch is always whole)")
-    max_partition_fetch_bytes: int = at_least(1, 1_048_576, "bytes", "… and per partition; as much is read ahead")
+    fetch_min_bytes: int = at_least(0, 1, "bytes", "a fetch waits for this much", at_most=MAX_INT)
+    fetch_max_wait_ms: int = at_least(0, 500, "ms", "… but at most this long", at_most=MAX_INT)
+    fetch_max_bytes: int = at_least(
+        1, 52_428_800, "bytes", "most bytes per fetch (one batch is always whole)", at_most=MAX_INT
+    )
+    max_partition_fetch_bytes: int = at_least(
+        1, 1_048_576, "bytes", "… and per partition; as much is read ahead", at_most=MAX_INT
+    )
     max_poll_records: int = at_least(1, 500, "records", "most records per poll")
     consumer_timeout_ms: float = at_least(
         0, math.inf, "ms", "a loop over the consumer ends when no record has come for so long"
@@ -139,9 +159,13 @@ class ConsumerSettings(ClientSettings):
     group_instance_id: str = field(
         default="", metadata={"doc": "makes it a static member, which keeps its partitions while it is started anew"}
     )
-    session_timeout_ms: int = at_least(1, 45_000, "ms", "a member that is not heard of for so long is let go")
+    session_timeout_ms: int = at_least(
+        1, 45_000, "ms", "a member that is not heard of for so long is let go", at_most=MAX_INT
+    )
     heartbeat_interval_ms: int = at_least(1, 3_000, "ms", "how often it is heard of")
-    max_poll_interval_ms: int = at_least(1, 300_000, "ms", "a member that does not poll for so long leaves its group")
+    max_poll_interval_ms: int = at_least(
+        1, 300_000, "ms", "a member that does not poll for so long leaves its group", at_most=MAX_INT
+    )
     enable_auto_commit: bool = field(
         default=True,
         metadata={"doc": "poll and close commit what polls before them gave; in a group only; failures are warned of"},
@@ -202,6 +226,8 @@ def _checked(item: dataclasses.Field[Any], given: str, value: Any) -> Any:
     if item.name.endswith(("_serializer", "_deserializer")) and not (value is None or callable(value)):
         raise InvalidClientConfig(f"{given}={value!r} is not a function")
     if item.name == "bootstrap_servers" and not isinstance(value, str):
+        if isinstance(value, bytes) or not isinstance(value, Iterable):
+            raise InvalidClientConfig(f"{given}={value!r} is not host:port, nor a list of these")
         value = ",".join(str(part) for part in value)
     if "several_of" in item.metadata:
         names = tuple(part.strip() for part in (value.split(",") if isinstance(value, str) else value))
@@ -216,16 +242,37 @@ def _checked(item: dataclasses.Field[Any], given: str, value: Any) -> Any:
     if "minimum" in item.metadata:
         if value is None and item.default is None:
             return None
-        whole = item.type == "int"
-        try:
-            number: float = int(value) if whole else float(value)
-        except (TypeError, ValueError):
-            raise InvalidClientConfig(f"{given}={value!r} is not {'an integer' if whole else 'a number'}") from None
-        if isinstance(value, bool) or not number >= item.metadata["minimum"]:
-            raise InvalidClientConfig(f"{given}={value!r}: at least {item.metadata['minimum']} {item.metadata['unit']}")
-        return number
+        return _number(item, given, value)
+    if item.type == "str":
+        return _string(item, given, value)
     if item.type in ("bool", "bool | None") and isinstance(value, str):
         if value.lower() not in ("true", "false"):
             raise InvalidClientConfig(f"{given}={value!r}: use true or false")
         return value.lower() == "true"
+    return value
+
+
+def _number(item: dataclasses.Field[Any], given: str, value: Any) -> float:
+    whole, minimum, maximum = item.type == "int", item.metadata["minimum"], item.metadata["maximum"]
+    try:
+        number: float = int(value) if whole else float(value)
+        is_cut = whole and not isinstance(value, str) and number != value
+    except (TypeError, ValueError, OverflowError):
+        is_cut = True
+    if is_cut:
+        raise InvalidClientConfig(f"{given}={value!r} is not {'an integer' if whole else 'a number'}")
+    if isinstance(value, bool) or not number >= minimum:
+        raise InvalidClientConfig(f"{given}={value!r}: at least {minimum} {item.metadata['unit']}")
+    if number > maximum:
+        raise InvalidClientConfig(f"{given}={value!r}: at most {maximum} {item.metadata['unit']}")
+    return number
+
+
+def _string(item: dataclasses.Field[Any], given: str, value: Any) -> str:
+    if value is None and item.name in ("group_id", "group_instance_id"):
+        return ""  # none, as in other clients
+    if not isinstance(value, str):
+        raise InvalidClientConfig(f"{given}={value!r} is not a string; leave it out where there is none")
+    if item.name != "bootstrap_servers" and len(value.encode(errors="replace")) > MAX_STRING_BYTES:
+        raise InvalidClientConfig(f"{given} is longer than {MAX_STRING_BYTES} bytes")
     return value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,11 +39,42 @@ def test_dotted_names_and_strings_of_a_command_line_are_understood() -> None:
         ({"bootstrap_servers": "localhost"}, "'localhost' is not host:port"),
         ({"bootstrap_servers": "localhost:99999"}, "is not host:port"),
         ({"bootstrap_servers": ""}, "is not host:port"),
+        ({"bootstrap_servers": None}, "bootstrap_servers=None is not host:port, nor a list"),
+        ({"bootstrap_servers": 5}, "bootstrap_servers=5 is not host:port, nor a list"),
+        ({"client_id": None}, "client_id=None is not a string"),
+        ({"client_id": 5}, "client_id=5 is not a string"),
+        ({"client_id": "x" * 2**15}, "client_id is longer than 32767 bytes"),
+        ({"request_timeout_ms": 2**31}, "at most 2147483647 ms"),
+        ({"request_timeout_ms": math.inf}, "at most 2147483647 ms"),
+        ({"max_request_size": 2**31}, "at most 2147483647 bytes"),
+        ({"retries": math.inf}, "retries=inf is not an integer"),
+        ({"batch_size": 2.7}, r"batch_size=2\.7 is not an integer"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name_with_what_is_allowed(changed: dict[str, object], text: str) -> None:
     with pytest.raises(InvalidClientConfig, match=text):
         from_mapping(ProducerSettings, {"bootstrap_servers": "a:1", **changed})
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({name: 2**31} for name in ("fetch_min_bytes", "fetch_max_wait_ms", "fetch_max_bytes", "session_timeout_ms")),
+        {"client_rack": None},
+        {"group_id": 5},
+        {"max_poll_records": 2.7},
+    ],
+)
+def test_what_no_request_of_a_consumer_can_carry_is_refused(changed: dict[str, object]) -> None:
+    with pytest.raises(InvalidClientConfig, match=next(iter(changed))):
+        from_mapping(ConsumerSettings, {"bootstrap_servers": "a:1", **changed})
+
+
+def test_a_consumer_may_wait_for_ever_and_be_of_no_group() -> None:
+    given = {"bootstrap_servers": ["a:1", "b:2"], "consumer_timeout_ms": math.inf, "group_id": None}
+    settings = from_mapping(ConsumerSettings, {**given, "max_poll_records": 5.0})
+    assert (settings.bootstrap_servers, settings.consumer_timeout_ms) == ("a:1,b:2", math.inf)
+    assert (settings.group_id, repr(settings.max_poll_records)) == ("", "5")
 
 
 def test_bootstrap_servers_are_required() -> None:
