@@ -1,6 +1,6 @@
 """The synchronous producer: records go into a mailbox, a task in the event loop takes them out in bursts.
 
-Sending costs the calling thread a lock and a small object; memory for records is the trio producer's `buffer_memory`,
+Sending costs the calling thread a small object, and no lock; memory for records is the trio producer's `buffer_memory`,
 and while that is full the mailbox fills and the caller waits (`max_block_ms`) or is refused (`buffer_full`).
 """
 
