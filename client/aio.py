@@ -40,7 +40,7 @@ from strandline.client.settings import AdminSettings, ConsumerSettings, Producer
 from strandline.client.settings_help import shows_settings
 from strandline.client.sync import Admin, Consumer
 from strandline.client.sync_client import SyncClient
-from strandline.client.sync_producer import Letter, Producer
+from strandline.client.sync_producer import EXIT_FLUSH_MS, LEFT_SOMETHING, Letter, Producer
 from strandline.client.unread_failures import Unread
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.processes.asyncio_loop import AsyncioLoop, Future
@@ -148,13 +148,17 @@ class AioProducer(_AioClient[Producer]):
         await self._loop.in_thread(partial(self._front._end, None if timeout_ms is None else timeout_ms / 1000))
         self._front._raise_failures()
 
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """After an error nothing is waited for, as in trio: what is left fails with it."""
+    async def __aexit__(self, kind: type[BaseException] | None, *raised: object) -> None:
+        """After an error what was sent is flushed for `EXIT_FLUSH_MS` at most, as in threads, and a note of the error
+        says what was not delivered."""
+        error = raised[0] if raised else None
+        if not isinstance(error, BaseException):
+            await self.close()
+            return
         try:
-            await self.close(None if kind is None else 0.0)
-        except Exception:
-            if kind is None:
-                raise
+            await self.close(EXIT_FLUSH_MS)
+        except LEFT_SOMETHING as besides:
+            error.add_note(f"and closing the producer: {besides}")
 
     async def partitions_for(self, topic: str) -> list[int]:
         """The topic's partitions. UnknownTopic or what else hindered it after `max_block_ms`."""

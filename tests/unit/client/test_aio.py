@@ -258,12 +258,30 @@ def test_who_sends_waits_for_room_without_holding_the_loop(
     in_asyncio(main)
 
 
-def test_a_block_that_ends_by_an_error_gives_up_what_is_not_delivered() -> None:
+def test_a_block_that_ends_by_an_error_delivers_what_was_sent(cluster: FakeCluster) -> None:
+    cluster.add_topic("t")
+
     async def main() -> None:
-        with pytest.raises(KeyError):
+        with pytest.raises(KeyError) as raised:
+            async with AioProducer(cluster.bootstrap) as producer:
+                for _ in range(1_000):
+                    await producer.send("t", b"x")
+                raise KeyError
+        assert not hasattr(raised.value, "__notes__")
+
+    in_asyncio(main)
+    assert len(cluster.logs[T0].records()) == 1_000
+
+
+def test_a_block_that_ends_by_an_error_gives_up_what_is_not_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.client.aio.EXIT_FLUSH_MS", 10)
+
+    async def main() -> None:
+        with pytest.raises(KeyError) as raised:
             async with AioProducer("127.0.0.1:1") as producer:
                 delivery = await producer.send("t", b"x")
                 raise KeyError
+        assert "and closing the producer: " in raised.value.__notes__[0]
         with pytest.raises(ClientClosed):
             await delivery
         mistaken: Any = {"lingerms": 5}
