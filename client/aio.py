@@ -44,6 +44,7 @@ from strandline.client.sync_producer import EXIT_FLUSH_MS, LEFT_SOMETHING, Lette
 from strandline.client.unread_failures import Unread
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.processes.asyncio_loop import AsyncioLoop, Future
+from strandline.runtime.processes.portal import ForkedPortal, PortalClosed
 
 T = TypeVar("T")
 F = TypeVar("F", bound=SyncClient)
@@ -143,9 +144,10 @@ class AioProducer(_AioClient[Producer]):
 
     async def close(self, timeout_ms: float | None = None) -> None:
         """Flush for at most `timeout_ms` (default: as long as delivery can take), then stop; what is left fails.
-        FlushTimedOut if something was left; SendsFailed as `flush`. Idempotent. Where it is cancelled it goes on in the
-        background."""
-        await self._loop.in_thread(partial(self._front._end, None if timeout_ms is None else timeout_ms / 1000))
+        FlushTimedOut if something was left; SendsFailed as `flush`. Idempotent. Where it is cancelled it stops at once,
+        and what is left fails."""
+        end = partial(self._front._end, None if timeout_ms is None else timeout_ms / 1000)
+        await self._loop.in_thread(end, on_cancel=self._give_up)  # else `asyncio.run` would wait for that thread
         self._front._raise_failures()
 
     async def __aexit__(self, kind: type[BaseException] | None, *raised: object) -> None:
@@ -179,6 +181,10 @@ class AioProducer(_AioClient[Producer]):
     def failed_records(self) -> int:
         """Accepted records that were given up so far."""
         return self._front.failed_records
+
+    def _give_up(self) -> None:
+        with suppress(PortalClosed, ForkedPortal):
+            self._front._portal.post(self._front._client.stop)
 
     async def _post(self, letter: Letter) -> None:
         deadline = self._loop.time() + self._front._room_timeout_s

@@ -71,9 +71,14 @@ class AsyncioLoop:
             self._loop.call_soon(_cancel_again, asyncio.current_task())
         return outcome.result(0)
 
-    async def in_thread(self, function: Callable[[], T]) -> T:
-        """Run what blocks."""
-        return await asyncio.to_thread(function)
+    async def in_thread(self, function: Callable[[], T], on_cancel: Callable[[], None] | None = None) -> T:
+        """Run what blocks. Where the task is cancelled meanwhile the thread goes on, and `on_cancel` is called."""
+        try:
+            return await asyncio.to_thread(function)
+        except asyncio.CancelledError:
+            if on_cancel is not None:
+                on_cancel()
+            raise
 
     async def _until(self, future: Future[Any], limit_s: float) -> None:
         deadline = self.time() + limit_s

@@ -22,6 +22,7 @@ from strandline.client.errors import (
     BufferFull,
     ClientClosed,
     ClientError,
+    DeliveryTimeout,
     FlushTimedOut,
     InvalidClientConfig,
     NoBrokerReachable,
@@ -33,7 +34,7 @@ from strandline.protocol.types import TopicPartition
 from strandline.runtime.processes.asyncio_loop import AsyncioLoop
 from strandline.runtime.processes.outcomes import Outcome
 from strandline.runtime.processes.portal import Portal
-from unit.client.fake_broker import FakeCluster
+from unit.client.fake_broker import ApiKey, FakeCluster, Fault
 from unit.client.test_sync import cluster
 
 __all__ = ["cluster"]
@@ -287,6 +288,21 @@ def test_a_block_that_ends_by_an_error_gives_up_what_is_not_delivered(monkeypatc
         mistaken: Any = {"lingerms": 5}
         with pytest.raises(InvalidClientConfig, match="linger_ms"):
             AioProducer("127.0.0.1:1", **mistaken)
+
+    in_asyncio(main)
+
+
+def test_a_close_that_is_cancelled_flushes_no_longer(cluster: FakeCluster) -> None:
+    cluster.add_topic("t")
+    cluster.brokers[0].faults[ApiKey.PRODUCE].extend(Fault(hang=True) for _ in range(100))
+
+    async def main() -> None:
+        producer = AioProducer(cluster.bootstrap)
+        delivery = await producer.send("t", b"x")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.close(), 0.05)
+        with pytest.raises(DeliveryTimeout, match="the producer was closed"):
+            await asyncio.wait_for(delivery, PATIENCE_S)
 
     in_asyncio(main)
 
