@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import itertools
 import json
 import os
@@ -146,6 +147,7 @@ def main(args: Sequence[str] | None = None, *, answer_interrupts: bool = False) 
             signal.signal(signal.SIGINT, signal.default_int_handler)
             sys.unraisablehook = repeat_lost_interrupt
         open_missing_streams()
+        buffer_output()
         code = run(sys.argv[1:] if args is None else args)
     except KeyboardInterrupt as error:
         code = report(error)
@@ -281,6 +283,16 @@ def open_missing_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  (stays open as long as the process)
+
+
+def buffer_output() -> None:
+    """Put a buffer below stdout where PYTHONUNBUFFERED left none. A command counts what it has flushed; of a write that
+    goes out by itself, and that Ctrl-C interrupts, nobody knows whether somebody has read it."""
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper) and isinstance(raw := out.buffer, io.RawIOBase):
+        encoding, errors = out.encoding, out.errors
+        out.detach()
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=True)
 
 
 def open_outputs() -> list[TextIO]:

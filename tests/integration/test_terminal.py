@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from support.readme import block
+from support.readme import blocks
 from support.terminal import Seen, on_a_terminal
 
-COMMANDS = [line.partition("  #")[0].strip() for line in block("A cluster of one's own", "").splitlines()]
-COMMANDS = [line for line in COMMANDS if line.startswith(("strandline ", "printf "))]
+COMMANDS, PIPES = (
+    [line.partition("  #")[0].strip() for line in text.splitlines() if line.startswith(("strandline ", "printf "))]
+    for text in blocks("A cluster of one's own", "")
+)
 BOLD = "\x1b[1m"
 
 
@@ -31,6 +33,7 @@ def typed(line: str, folder: Path, keys: Sequence[tuple[str, str]] = ()) -> Seen
 
 def test_the_first_chapter_on_a_terminal(folder: Path) -> None:
     *before, down = COMMANDS
+    before += PIPES
     seen = {line: typed(line, folder) for line in before}
     assert {line: each.code for line, each in seen.items()} == dict.fromkeys(before, 0)
 

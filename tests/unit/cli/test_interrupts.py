@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -78,3 +79,15 @@ def test_ctrl_c_that_the_interpreter_throws_away_is_not_lost() -> None:
     """As where it arrives in a finalizer, or in the callback by which an import gives its lock up."""
     ended = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, check=False, timeout=120)
     assert (ended.returncode, ended.stderr.lstrip()) == (130, "strandline: interrupted\n")
+
+
+def test_what_is_printed_has_a_buffer_where_python_was_told_to_have_none() -> None:
+    """Of a write that goes out by itself and is interrupted, nobody knows whether somebody has read it."""
+    program = (
+        "import io, sys; from strandline.cli.main import buffer_output; buffer_output(); "
+        "assert type(sys.stdout.buffer) is io.BufferedWriter; print('a line')"
+    )
+    for unbuffered in ("1", ""):
+        environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        shown = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
+        assert (shown.stdout, shown.stderr) == (b"a line\n", b"")
