@@ -117,7 +117,7 @@ def test_the_wheel_holds_every_module(wheel: Path) -> None:
     expected = {
         f"strandline/{path.relative_to(ROOT).as_posix()}" for name in PACKAGES for path in (ROOT / name).rglob("*.py")
     }
-    expected |= {"strandline/__init__.py", "strandline/py.typed", "pyspark_strandline/__init__.py"}
+    expected |= {"strandline/__init__.py", "strandline/aio.py", "strandline/py.typed", "pyspark_strandline/__init__.py"}
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert expected - held == set()
