@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -36,12 +37,21 @@ async def spin_in_a_task() -> None:
     spin()
 
 
+@trio.lowlevel.enable_ki_protection
+async def spin_after_the_limit_fell_into_trios_own_code() -> None:
+    asks_at_s = time.monotonic() + 0.1
+    while time.monotonic() < asks_at_s:
+        pass
+    trio.lowlevel.disable_ki_protection(spin)()
+
+
 ENDLESS: dict[str, Callable[[], Any]] = {
     "spins": spin,
     "waits for a process": lambda: subprocess.run(["sleep", "infinity"]),
     "waits for a thread": threading.Event().wait,
     "all tasks wait": lambda: trio.run(trio.sleep_forever),
     "a task spins": lambda: trio.run(spin_in_a_task),
+    "a task spins that trio started after the limit": lambda: trio.run(spin_after_the_limit_fell_into_trios_own_code),
     "a task spins between checkpoints": lambda: trio.run(spin_between_checkpoints),
 }
 
