@@ -12,7 +12,7 @@ from functools import partial
 
 import trio
 
-from strandline.client.accumulator import Accumulator, PartitionQueue, RefusedRecord
+from strandline.client.accumulator import Accumulator, Header, PartitionQueue, RefusedRecord, ToSend
 from strandline.client.delivery import DeliverySink
 from strandline.client.errors import ClientClosed, ClientError, InvalidRecordValue, RecordTooLarge
 from strandline.client.keyless import KeylessPartitions
@@ -56,6 +56,18 @@ class RunAcceptance(Service):
         except BaseException as error:
             self._refuse_runs(left, self._reason(error))
             raise
+
+    def _send_now(self, future: SendFuture) -> bool:
+        """As `_accept_run`, of one record to which nothing unusual happens, and what can be sent leaves: all of it
+        without a switch of tasks. False: it was not accepted."""
+        where = future.where
+        assert future.pair is not None  # it is not settled yet
+        is_accepted = self._accept_now(
+            where.topic, future.pair, Run([future]), where.partition, where.headers, where.timestamp_ms
+        )
+        if is_accepted:
+            self._pump.step_now()
+        return is_accepted
 
     def _parts(self, where: Where, run: Run, layout: TopicView) -> Sequence[tuple[int | None, Run]]:
         """By partitions, in order within each; None: of records without a key. A record for which the program's
@@ -121,6 +133,18 @@ class RunAcceptance(Service):
     def _refuse(self, sink: DeliverySink, error: Exception, count: int) -> None:
         """So many records of the sink's are not accepted."""
         self._accumulator.fail(sink, error, count, 0)
+
+    @abstractmethod
+    def _accept_now(
+        self,
+        topic: str,
+        record: ToSend,
+        sink: DeliverySink,
+        partition: int | None,
+        headers: Sequence[Header],
+        timestamp_ms: int,
+    ) -> bool:
+        """Accept one record without waiting; False, and nothing happened, where that is not possible."""
 
     @abstractmethod
     async def _layout(self, topic: str, partition: int | None) -> TopicView:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, ClassVar, NoReturn, Unpack
@@ -119,7 +120,7 @@ class Producer(SyncClient):
 
         async def make_and_serve() -> TrioProducer:
             client = TrioProducer(bootstrap_servers, environment=environment, on_batch=on_batch, **settings)
-            self._mailbox: Mailbox[Mail] = Mailbox(self._portal, MAILBOX_RECORDS)
+            self._mailbox: Mailbox[Mail] = Mailbox(self._portal, MAILBOX_RECORDS, partial(self._take_now, client))
             self._portal.spawn(lambda: self._run(client))
             return client
 
@@ -351,6 +352,10 @@ class Producer(SyncClient):
             left = [letter for _, letters in self._taken for letter in letters]
             self._taken.clear()
             self._refuse([*left, *self._mailbox.close()])
+
+    def _take_now(self, client: TrioProducer, mail: Mail) -> bool:
+        """A record that is alone goes to its broker at once: who sent it may wait for the outcome."""
+        return isinstance(mail, SendFuture) and client._send_now(mail)
 
     async def _take_letters(self, client: TrioProducer) -> None:
         """Hand letters to the producer, in order."""

@@ -3,12 +3,16 @@
 Senders may be interrupted at any moment (see `alarms`), so nothing here is locked: an item is appended, which is
 atomic, and then announced, unless somebody has done that. The loop takes the announcement back before it looks for
 items. The size is only about right while several threads send at once, and right again whenever the box was emptied.
+
+An item that comes alone, while nobody works on earlier ones, may be dealt with where it arrives: that spares a switch
+of tasks.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
@@ -23,13 +27,17 @@ T = TypeVar("T")
 class Mailbox(Generic[T]):
     """Made in the loop, by the task that takes."""
 
-    def __init__(self, portal: Portal, capacity: int) -> None:
+    def __init__(self, portal: Portal, capacity: int, take_now: Callable[[T], bool] = lambda _: False) -> None:
+        """`take_now` says whether it has dealt with the item, without waiting; it must not raise."""
         self._portal = portal
         self._capacity = capacity
+        self._take_now = take_now
         self._items: deque[T] = deque()
         self._size = 0
         self._closed = False
         self._is_announced = False
+        self._is_awaited = False
+        """`take_all` waits: nothing was taken out that somebody still works on."""
         self._arrived = trio.Event()
         self._waiting: deque[Alarm] = deque()
         """Of those who wait for room."""
@@ -63,7 +71,11 @@ class Mailbox(Generic[T]):
             if taken := self._drain():
                 ring_all(self._waiting)
                 return taken
-            await self._arrived.wait()
+            self._is_awaited = True
+            try:
+                await self._arrived.wait()
+            finally:
+                self._is_awaited = False
             self._arrived = trio.Event()
 
     def fits(self, size: int) -> bool:
@@ -105,7 +117,18 @@ class Mailbox(Generic[T]):
             raise
 
     def _on_arrival(self) -> None:
-        self._arrived.set()
+        self._is_announced = False  # as in `take_all`
+        if not (self._is_awaited and len(self._items) == 1 and self._deal_with_one()):
+            self._arrived.set()
+
+    def _deal_with_one(self) -> bool:
+        """False: it is there as before."""
+        taken = self._drain()
+        if len(taken) == 1 and self._take_now(taken[0]):
+            ring_all(self._waiting)
+            return True
+        self._items.extendleft(reversed(taken))  # a size that is too small is right again once it is taken
+        return False
 
     def _take_back(self, item: T) -> None:
         """PortalClosed where it is still there. Otherwise whoever closed the mailbox has it."""

@@ -79,6 +79,18 @@ def test_each_future_tells_where_its_own_record_stands(
             seen[metadata.topic, metadata.partition, record.get("key")] = metadata.offset
 
 
+def test_a_record_that_is_alone_leaves_without_a_switch_of_tasks(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add_topic("t")
+    with Producer(cluster.bootstrap) as producer:
+        producer.send("t", b"0", partition=0).result()  # the topic's partitions are known now
+        monkeypatch.setattr(producer._mailbox, "take_all", None)  # nobody asks for more once it has waited
+        for number in range(1, 4):
+            assert producer.send("t", b"%d" % number, partition=0).result().offset == number
+        monkeypatch.undo()
+
+
 def test_a_loop_that_is_busy_is_no_full_buffer(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.add_topic("t")
     monkeypatch.setattr(sync_producer, "MAILBOX_RECORDS", 1)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 import trio
+import trio.testing
 
 from strandline.runtime.processes.mailbox import Mailbox
 from strandline.runtime.processes.outcomes import Outcome
@@ -149,6 +150,46 @@ def test_a_waiting_sender_goes_on_when_the_box_is_emptied(portal: Portal) -> Non
         taken += portal.call(mailbox.take_all, timeout_s=PATIENCE_S)
     sender.join(PATIENCE_S)
     assert taken == list(range(100))
+
+
+def test_what_is_dealt_with_where_it_arrives_is_alone_and_overtakes_nothing(portal: Portal) -> None:
+    seen: list[str] = []
+    goes_on = trio.Event()
+
+    def take_now(number: int) -> bool:
+        if number != 0:
+            seen.append(f"{number} at once")
+        return number != 0
+
+    async def make() -> Mailbox[int]:
+        return Mailbox(portal, 10, take_now)
+
+    async def take() -> None:
+        for _ in range(3):
+            numbers = await mailbox.take_all()
+            await goes_on.wait()
+            seen.append(f"{numbers} taken")
+
+    def put(*numbers: int) -> None:
+        async def put_all() -> None:
+            for number in numbers:
+                mailbox.put(number, 1, 0.0)
+            await trio.testing.wait_all_tasks_blocked()
+
+        portal.call(put_all, timeout_s=PATIENCE_S)
+
+    mailbox = portal.call(make, timeout_s=PATIENCE_S)
+    portal.post(portal.spawn, take)
+    put(0)
+    put(1)  # alone, too, but what was taken before it is still worked on
+    portal.post(goes_on.set)
+    put()
+    assert seen == ["[0] taken", "[1] taken"]
+    put(2)
+    put(3, 4)
+    assert seen[2:] == ["2 at once", "[3, 4] taken"]
+    assert mailbox.is_empty
+    mailbox.close()
 
 
 class Changing(deque[int]):
