@@ -270,6 +270,10 @@ class Accumulator:
     active: dict[TopicPartition, PartitionQueue] = field(default_factory=dict)
     """Those that hold anything."""
     used_bytes: int = 0
+    waiting_bytes: int = 0
+    """Of records that are not in a queue yet: sent by other threads, and on their way."""
+    is_awaited: Callable[[], bool] = lambda: False
+    """Another thread waits for memory."""
     outstanding: dict[int, None] = field(default_factory=dict)
     """Numbers of the batches that are open, ready or under way, lowest first."""
     on_settled: Callable[[], None] = lambda: None

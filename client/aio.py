@@ -36,11 +36,12 @@ from strandline.client.options import AdminOptions, ConsumerOptions, ProducerOpt
 from strandline.client.polling import Polling
 from strandline.client.producer import TrioProducer
 from strandline.client.record_checks import Headers, headers_of, partition_of, timestamp_of, topic_of
+from strandline.client.record_sizes import content_bytes, headers_bytes
 from strandline.client.settings import AdminSettings, ConsumerSettings, ProducerSettings
 from strandline.client.settings_help import shows_settings
 from strandline.client.sync import Admin, Consumer
 from strandline.client.sync_client import SyncClient
-from strandline.client.sync_producer import EXIT_FLUSH_MS, LEFT_SOMETHING, Letter, Producer
+from strandline.client.sync_producer import EXIT_FLUSH_MS, FUTURE_BYTES, LEFT_SOMETHING, Letter, Producer
 from strandline.client.unread_failures import Unread
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.processes.asyncio_loop import AsyncioLoop, Future
@@ -115,7 +116,9 @@ class AioProducer(_AioClient[Producer]):
         delivery: Future[RecordMetadata] = self._loop.future()
         stamp = self._front.now_ms() if timestamp_ms is None else timestamp_of(timestamp_ms)
         sink = _RecordSink(self._loop, delivery, stamp)
-        await self._post(Letter(topic, (pair,), sink, partition_of(partition), headers_of(headers), stamp))
+        own_headers = headers_of(headers)
+        size_bytes = FUTURE_BYTES + sum(map(len, filter(None, pair))) + headers_bytes(own_headers)
+        await self._post(Letter(topic, (pair,), sink, partition_of(partition), own_headers, stamp, size_bytes))
         return delivery
 
     async def send_many(
@@ -133,7 +136,8 @@ class AioProducer(_AioClient[Producer]):
         sink = _RecordsSink(self._loop, delivery, len(listed))
         stamp = self._front.now_ms() if timestamp_ms is None else timestamp_of(timestamp_ms)
         if listed:
-            await self._post(Letter(topic, listed, sink, partition_of(partition), (), stamp))
+            size_bytes = content_bytes(listed)
+            await self._post(Letter(topic, listed, sink, partition_of(partition), (), stamp, size_bytes))
         return delivery
 
     async def flush(self, timeout_ms: float | None = None) -> None:
@@ -188,12 +192,12 @@ class AioProducer(_AioClient[Producer]):
 
     async def _post(self, letter: Letter) -> None:
         deadline = self._loop.time() + self._front._room_timeout_s
-        while not self._front._offer(letter, len(letter.records), 0.0):
+        while not self._front._offer(letter, 0.0):
             left_s = deadline - self._loop.time()
-            if left_s <= 0:
+            if left_s <= 0 or self._front._mailbox.is_hopeless(letter.size_bytes):
                 self._front._refuse_for_want_of_room(letter)
                 return
-            await self._cross(self._front._room, len(letter.records), left_s)
+            await self._cross(self._front._room, letter.size_bytes, left_s)
 
 
 class _RecordSink:

@@ -49,7 +49,7 @@ def of_sending(accumulator: Accumulator) -> dict[str, float]:
         "records-per-batch-avg": accumulator.delivered_records / batches if batches else 0.0,
         "batches-waiting": len(accumulator.outstanding),
         "buffer-total-bytes": memory,
-        "buffer-available-bytes": max(0, memory - accumulator.used_bytes),
+        "buffer-available-bytes": max(0, memory - accumulator.used_bytes - accumulator.waiting_bytes),
     }
 
 

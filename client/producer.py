@@ -21,7 +21,8 @@ Otherwise a batch whose answer was lost is sent again and may stand twice: `retr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from operator import itemgetter
 from typing import Any, Unpack
@@ -324,14 +325,22 @@ class TrioProducer(RunAcceptance):
         """What `raise_failures` would raise; it counts as told."""
         return self._accumulator.unread.take()
 
+    @contextmanager
+    def _hurried(self) -> Iterator[None]:
+        """Meanwhile batches do not linger."""
+        self._sender.hurry += 1
+        self._pump.wake()
+        try:
+            yield
+        finally:
+            self._sender.hurry -= 1
+
     async def _all_settled(self, timeout_ms: float | None = None) -> None:
         """As `flush`, of which nothing is raised but FlushTimedOut."""
         limit_ms = self.settings.delivery_timeout_ms + 1_000 if timeout_ms is None else timeout_ms
         number = self._accumulator.next_number()
         deadline = trio.current_time() + limit_ms / 1000
-        self._sender.hurry += 1
-        self._pump.wake()
-        try:
+        with self._hurried():
             while not self._accumulator.all_settled_before(number):
                 in_time = await self._settled.wait_until(deadline)
                 if not in_time and not self._accumulator.all_settled_before(number):
@@ -339,8 +348,6 @@ class TrioProducer(RunAcceptance):
                         f"{len(self._accumulator.outstanding)} batches are still under way after {limit_ms:g} ms; "
                         f"last cause: {self._sender.last_cause()}"
                     )
-        finally:
-            self._sender.hurry -= 1
 
     async def close(self, timeout_ms: float | None = None) -> None:
         """Flush for at most `timeout_ms` (default: delivery_timeout_ms), then stop; what is left fails with
@@ -481,9 +488,7 @@ class TrioProducer(RunAcceptance):
         if policy == "raise":
             raise BufferFull(f"{text} (buffer_full=raise)")
         deadline = trio.current_time() + self.settings.max_block_ms / 1000
-        self._sender.hurry += 1
-        self._pump.wake()
-        try:
+        with self._hurried():
             while trio.current_time() < deadline:
                 await self._settled.wait_until(deadline)
                 if self._closed:
@@ -491,8 +496,6 @@ class TrioProducer(RunAcceptance):
                 if take(trio.current_time()):
                     self._pump.wake()
                     return
-        finally:
-            self._sender.hurry -= 1
         raise BufferFull(
             f"{text} for {self.settings.max_block_ms:g} ms (max_block_ms); last cause: {self._sender.last_cause()}"
         )

@@ -7,6 +7,8 @@ The default of the first is 12 bytes below that of the second, as in Kafka: what
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 from strandline.protocol.records import HEADER_BYTES
@@ -22,6 +24,26 @@ def batch_bytes(record: Sequence[Any], headers: Sequence[tuple[str, bytes | None
     for name, value in own_headers:
         size += _field(name.encode()) + _field(value)
     return HEADER_BYTES + _varint(size) + size
+
+
+_key_of, _value_of, _headers_of = itemgetter(0), itemgetter(1), itemgetter(2)
+
+
+def content_bytes(records: Sequence[Any]) -> int:
+    """Of keys, values and headers of records of one kind, pairs or full ones: what they take while they wait for being
+    encoded. By columns, since there may be a million of them."""
+    if not records:
+        return 0
+    if len(records[0]) == 2:
+        return sum(map(len, filter(None, chain.from_iterable(records))))
+    keys_and_values = chain(map(_key_of, records), map(_value_of, records))
+    headers = sum(map(headers_bytes, filter(None, map(_headers_of, records))))
+    return headers + sum(map(len, filter(None, keys_and_values)))
+
+
+def headers_bytes(headers: Sequence[tuple[str, bytes | None]]) -> int:
+    """Of names, as far as they are ASCII, and values."""
+    return sum(len(name) + len(value or b"") for name, value in headers) if headers else 0
 
 
 def _field(content: bytes | None) -> int:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from strandline.client.accumulator import Header, KeyAndValue
 from strandline.client.delivery import DeliveredBatch, RecordMetadata, RecordsSink, record_metadata
 from strandline.client.errors import NotSettledYet
+from strandline.client.record_sizes import content_bytes
 from strandline.client.unread_failures import Unread
 from strandline.runtime.processes.outcomes import Outcome
 
@@ -28,6 +29,8 @@ class Where(NamedTuple):
     headers: tuple[Header, ...]
     deadline_s: float
     """How long who asks for the outcome waits."""
+    overhead_bytes: int
+    """What each takes while it waits, beside key and value."""
 
 
 class SendFuture(Outcome[RecordMetadata]):
@@ -41,7 +44,7 @@ class SendFuture(Outcome[RecordMetadata]):
     __slots__ = ("_batch", "_index", "_is_settled", "pair", "where")
     where: Where
     pair: KeyAndValue | None
-    """Key and value, until it is settled."""
+    """Key and value, until it is encoded."""
     _batch: DeliveredBatch
     """Once it is delivered."""
     _index: int
@@ -87,18 +90,26 @@ class Run:
         """To be encoded, in order."""
         return [future.pair for future in self.futures]  # type: ignore[misc]  # not settled yet
 
+    def forget_records(self) -> None:
+        """They are encoded, or refused."""
+        for future in self.futures:
+            future.pair = None
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What they take until they are encoded."""
+        return content_bytes(self.records()) + len(self.futures) * self.futures[0].where.overhead_bytes
+
     def delivered(self, batch: DeliveredBatch, first_index: int, count: int, start: int) -> None:
         for index, future in enumerate(self.futures[start : start + count], first_index):
             future._batch = batch
             future._index = index
-            future.pair = None
             future._is_settled = True
             if future._listeners:
                 future.tell()
 
     def failed(self, error: Exception, count: int, start: int) -> None:
         for future in self.futures[start : start + count]:
-            future.pair = None
             future.settle(None, error)
 
     def take_unread(self) -> Unread:

@@ -92,7 +92,7 @@ class Sender:
         wake: Callable[[], None],
     ) -> None:
         self.hurry = 0
-        """While above 0 (a flush, or somebody waits for memory) batches do not linger."""
+        """While above 0 (a flush, or a task waits for memory) batches do not linger."""
         self._settings = settings
         self._accumulator = accumulator
         self._metadata = metadata
@@ -106,11 +106,12 @@ class Sender:
     def pump(self, now: float) -> float:
         """Do what can be done now; the time at which there is more to do if nothing happens before."""
         next_time = math.inf
+        is_hurried = self.hurry > 0 or self._accumulator.is_awaited()
         sendable: dict[int, list[PartitionQueue]] = {}
         for queue in list(self._accumulator.active.values()):
             self._expire(queue, now)
             self._end_if_over(queue)
-            due = self._closing.close_if_due(queue, now, is_hurried=self.hurry > 0)
+            due = self._closing.close_if_due(queue, now, is_hurried=is_hurried)
             next_time = min(next_time, due, self._next_expiry(queue))
             if queue.is_empty:
                 del self._accumulator.active[queue.topic_partition]

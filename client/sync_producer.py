@@ -1,14 +1,15 @@
 """The synchronous producer: records go into a mailbox, a task in the event loop takes them out in bursts.
 
-Sending costs the calling thread a small object, and no lock; memory for records is the trio producer's `buffer_memory`,
-and while that is full the mailbox fills and the caller waits (`max_block_ms`) or is refused (`buffer_full`).
+Sending costs the calling thread a small object, and no lock. What waits in the mailbox and what the trio producer holds
+are `buffer_memory` bytes at most, together; while that is full the caller waits (`max_block_ms`) or is refused
+(`buffer_full`).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -39,6 +40,7 @@ from strandline.client.record_checks import (
     timestamp_of,
     topic_of,
 )
+from strandline.client.record_sizes import content_bytes, headers_bytes
 from strandline.client.send_futures import Run, SendFuture, SendManyFuture, Where, send_future
 from strandline.client.settings import ProducerSettings
 from strandline.client.settings_help import shows_settings
@@ -52,19 +54,25 @@ from strandline.runtime.processes.mailbox import Mailbox
 from strandline.runtime.processes.portal import CallTimedOut, ForkedPortal, PortalClosed, close_at_exit
 
 MAILBOX_RECORDS = 10_000
-"""Records that may wait for the event loop; `send_many` counts as so many."""
+"""Where so many records wait for the event loop, who sends waits for it, whatever `buffer_memory` is."""
+
+FUTURE_BYTES = 200
+"""What a record that is sent by itself takes until it is encoded, beside key and value: its future and their frames."""
 
 LETTERS_PER_CHECKPOINT = 500
 """Single records taken without letting other tasks run: some 2 ms."""
 
-RUN_RECORDS = 2_000
-"""Most records that are accepted together."""
+RUN_RECORDS, RUN_BYTES = 2_000, 1_000_000
+"""About the most that is accepted together."""
+
+BURSTS = 8
+"""What is taken out of the mailbox counts until all of it is accepted, though part of it counts as `buffer_memory` of
+the trio producer by then; unless it is more than this part of that: then what is accepted is counted off bit by bit."""
 
 WHERE = attrgetter("where")
 
 BUSY_S = 0.05
-"""How long who sends waits for room where `buffer_full` says not to wait: the mailbox may be full because the loop is
-busy with what it took out before, and `buffer_memory` not used up."""
+"""The least that who sends waits for the loop while memory is free, whatever `max_block_ms`."""
 
 EXIT_FLUSH_MS = 5_000
 """How long a producer is flushed that nobody closed before the interpreter ended, or whose block an error ended."""
@@ -83,6 +91,7 @@ class Letter:
     partition: int | None
     headers: Sequence[Header]
     timestamp_ms: int
+    size_bytes: int
 
     where: ClassVar[None] = None
     """They are no part of a run."""
@@ -120,16 +129,17 @@ class Producer(SyncClient):
 
         async def make_and_serve() -> TrioProducer:
             client = TrioProducer(bootstrap_servers, environment=environment, on_batch=on_batch, **settings)
-            self._mailbox: Mailbox[Mail] = Mailbox(self._portal, MAILBOX_RECORDS, partial(self._take_now, client))
+            self._mailbox = self._make_mailbox(client)
             self._portal.spawn(lambda: self._run(client))
             return client
 
         self._accepted_letters = 0
         self._taken: deque[tuple[Where | None, list[Mail]]] = deque()
         """What is out of the mailbox and not given to the producer yet, by runs."""
-        self._where = Where("", 0, None, False, (), 0.0)
+        self._where = Where("", 0, None, False, (), 0.0, FUTURE_BYTES)
         """Of the record sent last."""
         self._accepted = News()
+        """Also of what was settled: there may be room."""
         self._has_ended = False
         """No letter will be accepted any more."""
         self._client = self._open(make_and_serve)
@@ -137,8 +147,8 @@ class Producer(SyncClient):
         self._serializers = Serializers(limits.key_serializer, limits.value_serializer)
         self._are_bytes = self._serializers == (None, None)
         self._max_block_s = limits.max_block_ms / 1000
-        self._room_timeout_s = self._max_block_s if limits.buffer_full == "block" else min(self._max_block_s, BUSY_S)
-        """How long who sends waits for room."""
+        self._room_timeout_s = self._max_block_s if limits.buffer_full == "block" else max(self._max_block_s, BUSY_S)
+        """How long who sends waits for room, where it does."""
         self._deadline_s = (limits.max_block_ms + limits.delivery_timeout_ms) / 1000 + GRACE_S
         self.now_ms = self._client.wall_clock.now_ms
         """The timestamp of a record that is sent now."""
@@ -170,11 +180,18 @@ class Producer(SyncClient):
             or ((headers or where[4]) and not are_same(headers, where[4]))
         ):
             where = self._where = Where(
-                topic_of(topic), stamp, partition_of(partition), key is not None, headers_of(headers), self._deadline_s
+                topic_of(topic),
+                stamp,
+                partition_of(partition),
+                key is not None,
+                own_headers := headers_of(headers),
+                self._deadline_s,
+                FUTURE_BYTES + headers_bytes(own_headers),
             )
         future = send_future(where, (key, value))
+        size_bytes = where[6] + (len(value) if value else 0) + (len(key) if key else 0)
         try:  # as `_post`, with fewer calls
-            if not self._mailbox.put(future, 1, self._room_timeout_s):
+            if not self._mailbox.put(future, 1, size_bytes, self._room_timeout_s):
                 self._refuse_for_want_of_room(future)
         except (ForkedPortal, PortalClosed) as error:
             self._raise_ended(error)
@@ -195,7 +212,8 @@ class Producer(SyncClient):
         future = SendManyFuture(self._deadline_s, len(listed))
         stamp = self.now_ms() if timestamp_ms is None else timestamp_of(timestamp_ms)
         if listed:
-            self._post(Letter(topic, listed, future, partition_of(partition), (), stamp), len(listed))
+            size_bytes = content_bytes(listed)
+            self._post(Letter(topic, listed, future, partition_of(partition), (), stamp, size_bytes))
         return future
 
     def send_encoded(self, topic: str, batches: Sequence[EncodedBatch], partition: int | None = None) -> SendManyFuture:
@@ -203,7 +221,8 @@ class Producer(SyncClient):
         encoded = EncodedBatches(batches)
         future = SendManyFuture(self._deadline_s, len(encoded))
         if batches:
-            self._post(Letter(topic_of(topic), encoded, future, partition_of(partition), (), -1), len(encoded))
+            size_bytes = sum(len(batch.data) for batch in batches)
+            self._post(Letter(topic_of(topic), encoded, future, partition_of(partition), (), -1, size_bytes))
         return future
 
     def flush(self, timeout: float | None = None) -> None:
@@ -296,10 +315,32 @@ class Producer(SyncClient):
 
     # --- Letters ---
 
-    def _offer(self, letter: SendFuture | Letter, size: int, wait_s: float) -> bool:
-        """Post it; False where there is no room for so many records within that time. ClientClosed."""
+    def _make_mailbox(self, client: TrioProducer) -> Mailbox[Mail]:
+        """Each is told where the other has to do with memory."""
+        accumulator = client._accumulator
+        mailbox: Mailbox[Mail] = Mailbox(
+            self._portal,
+            MAILBOX_RECORDS,
+            client.settings.buffer_memory,
+            accumulator,
+            take_now=partial(self._take_now, client),
+            waits_for_bytes=client.settings.buffer_full == "block",
+            on_full=client._pump.wake,  # batches do not linger then
+        )
+
+        def on_settled() -> None:
+            client._settled.tell()
+            mailbox.tell_of_bytes()
+
+        self._accepted = client._settled
+        accumulator.on_settled = on_settled
+        accumulator.is_awaited = lambda: mailbox.lacks_bytes
+        return mailbox
+
+    def _offer(self, letter: Letter, wait_s: float) -> bool:
+        """Post it; False where there is no room for it within that time. ClientClosed."""
         try:
-            return self._mailbox.put(letter, size, wait_s)
+            return self._mailbox.put(letter, len(letter.records), letter.size_bytes, wait_s)
         except (ForkedPortal, PortalClosed) as error:
             self._raise_ended(error)
 
@@ -310,17 +351,22 @@ class Producer(SyncClient):
             with suppress(PortalClosed):
                 self._portal.post(self._refuse, [letter], RecordDropped(text))
             return
+        how_long = (
+            f", and stayed so for {self._room_timeout_s * 1000:g} ms (max_block_ms)"
+            if self.settings.buffer_full == "block"
+            else " (buffer_full=raise)"
+        )
         raise BufferFull(
-            f"buffer_memory is full of records that wait for delivery, and stayed so for "
-            f"{self._room_timeout_s * 1000:g} ms (max_block_ms, buffer_full)"
+            f"buffer_memory ({self.settings.buffer_memory} bytes) is full of records that wait for delivery{how_long}"
         )
 
-    async def _room(self, size: int, limit_s: float) -> None:
-        """In the loop: wait until there may be room for so many records, at most so long."""
+    async def _room(self, size_bytes: int, limit_s: float) -> None:
+        """In the loop: wait until there may be room for so many bytes, at most so long."""
         deadline = trio.current_time() + limit_s
-        while not self._has_ended and not self._mailbox.fits(size):
-            if not await self._accepted.wait_until(deadline):
-                return
+        while not self._has_ended and not self._mailbox.fits(size_bytes) and not self._mailbox.is_hopeless(size_bytes):
+            with nullcontext() if self._mailbox.has_bytes(size_bytes) else self._client._hurried():
+                if not await self._accepted.wait_until(deadline):
+                    return
 
     def _raise_ended(self, error: ForkedPortal | PortalClosed) -> NoReturn:
         """ClientClosed."""
@@ -330,8 +376,8 @@ class Producer(SyncClient):
             raise ClientClosed("the producer is closed") from None
         raise self._ended_error() from self._failure
 
-    def _post(self, letter: SendFuture | Letter, size: int) -> None:
-        if not self._offer(letter, size, self._room_timeout_s):
+    def _post(self, letter: Letter) -> None:
+        if not self._offer(letter, self._room_timeout_s):
             self._refuse_for_want_of_room(letter)
 
     async def _run(self, client: TrioProducer) -> None:
@@ -355,26 +401,44 @@ class Producer(SyncClient):
 
     def _take_now(self, client: TrioProducer, mail: Mail) -> bool:
         """A record that is alone goes to its broker at once: who sent it may wait for the outcome."""
-        return isinstance(mail, SendFuture) and client._send_now(mail)
+        if not (isinstance(mail, SendFuture) and client._send_now(mail)):
+            return False
+        mail.pair = None
+        return True
 
     async def _take_letters(self, client: TrioProducer) -> None:
         """Hand letters to the producer, in order."""
         while True:
             letters = await self._mailbox.take_all()
+            counts = self._mailbox.held_bytes > client.settings.buffer_memory // BURSTS
             self._taken.extend((where, list(run)) for where, run in groupby(letters, WHERE))
             self._accepted.tell()  # there is room again, whatever these have to wait for
             while self._taken:
                 where, run = self._taken[0]
                 if where is None:
-                    await self._take_letter(client, run.pop(0))
+                    await self._take_letter(client, run.pop(0), counts=counts)
                 else:
-                    together: list[Any] = run[:RUN_RECORDS]
-                    del run[:RUN_RECORDS]
-                    await client._accept_run(where, Run(together))
+                    await self._take_run(client, where, run, counts=counts)
                 if not run:
                     self._taken.popleft()
+            self._mailbox.release_all()
 
-    async def _take_letter(self, client: TrioProducer, letter: Mail) -> None:
+    async def _take_run(self, client: TrioProducer, where: Where, letters: list[Any], *, counts: bool) -> None:
+        """As many of them as are accepted together."""
+        run = Run(letters[:RUN_RECORDS])
+        size_bytes = run.waiting_bytes if counts else 0
+        if size_bytes > RUN_BYTES:
+            run = Run(letters[: max(1, len(run) * RUN_BYTES // size_bytes)])
+            size_bytes = run.waiting_bytes
+        del letters[: len(run)]
+        try:
+            await client._accept_run(where, run)
+        finally:
+            run.forget_records()
+            if counts:
+                self._mailbox.release(size_bytes)
+
+    async def _take_letter(self, client: TrioProducer, letter: Mail, *, counts: bool) -> None:
         """One that stands by itself."""
         if isinstance(letter, _Mark):
             letter.is_reached = True
@@ -391,6 +455,8 @@ class Producer(SyncClient):
             self._accepted_letters += 1
             if self._accepted_letters % LETTERS_PER_CHECKPOINT == 0:
                 await trio.lowlevel.checkpoint()
+        if counts:
+            self._mailbox.release(letter.size_bytes)
 
     def _refuse(self, letters: Iterable[Mail], reason: Exception | None = None) -> None:
         """Those that the producer was not given. Without a reason: it was closed before."""
@@ -400,6 +466,7 @@ class Producer(SyncClient):
                 error = self._ended_error()
                 error.__cause__ = self._failure
             if isinstance(letter, SendFuture):
+                letter.pair = None
                 self._client._refuse(Run([letter]), error, 1)
             elif isinstance(letter, Letter):
                 self._client._refuse(letter.sink, error, len(letter.records))

@@ -2,7 +2,10 @@
 
 Senders may be interrupted at any moment (see `alarms`), so nothing here is locked: an item is appended, which is
 atomic, and then announced, unless somebody has done that. The loop takes the announcement back before it looks for
-items. The size is only about right while several threads send at once, and right again whenever the box was emptied.
+items. Counts are only about right while several threads send at once, and right again whenever nothing is waiting.
+
+It is bounded twice: by a number of items, and by bytes, which count from when they are put in until whoever took them
+says that he does not hold them any more (`release`), together with what he holds elsewhere (`Budget`).
 
 An item that comes alone, while nobody works on earlier ones, may be dealt with where it arrives: that spares a switch
 of tasks.
@@ -14,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import trio
 
@@ -24,14 +27,37 @@ from strandline.runtime.processes.portal import ForkedPortal, Portal, PortalClos
 T = TypeVar("T")
 
 
+class Budget(Protocol):
+    """Bytes that the mailbox shares with others: `waiting_bytes` are its own, which it counts here."""
+
+    used_bytes: int
+    waiting_bytes: int
+
+
 class Mailbox(Generic[T]):
     """Made in the loop, by the task that takes."""
 
-    def __init__(self, portal: Portal, capacity: int, take_now: Callable[[T], bool] = lambda _: False) -> None:
-        """`take_now` says whether it has dealt with the item, without waiting; it must not raise."""
+    def __init__(
+        self,
+        portal: Portal,
+        capacity: int,
+        capacity_bytes: int,
+        budget: Budget,
+        *,
+        take_now: Callable[[T], bool] = lambda _: False,
+        waits_for_bytes: bool = True,
+        on_full: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`take_now` says in the loop whether it has dealt with the item, without waiting; it must not raise.
+        `waits_for_bytes`: who puts something in waits also where bytes are used up. `on_full` is called in the loop
+        when somebody begins to wait for them."""
         self._portal = portal
         self._capacity = capacity
+        self._capacity_bytes = capacity_bytes
+        self._budget = budget
         self._take_now = take_now
+        self._waits_for_bytes = waits_for_bytes
+        self._on_full = on_full
         self._items: deque[T] = deque()
         self._size = 0
         self._closed = False
@@ -41,16 +67,24 @@ class Mailbox(Generic[T]):
         self._arrived = trio.Event()
         self._waiting: deque[Alarm] = deque()
         """Of those who wait for room."""
+        self._lacks_bytes = False
+        """What one of them waits for is bytes."""
+        self.held_bytes = 0
+        """Of what was taken, and not released."""
 
-    def put(self, item: T, size: int, timeout_s: float) -> bool:
-        """Append; an item of any size fits an empty mailbox. False: no room within the time. A callback that runs in
-        the loop does not wait for room, which only the loop makes. PortalClosed, ForkedPortal."""
-        if self._size + size > self._capacity and not (self._portal.is_current or self._has_room(size, timeout_s)):
+    def put(self, item: T, size: int, size_bytes: int, timeout_s: float) -> bool:
+        """Append what counts as `size` items of `size_bytes` together. False: no room within the time. A callback that
+        runs in the loop does not wait for room, which only the loop makes. PortalClosed, ForkedPortal."""
+        budget = self._budget
+        if (
+            self._size >= self._capacity or budget.waiting_bytes + budget.used_bytes + size_bytes > self._capacity_bytes
+        ) and not (self._portal.is_current or self._has_room(size_bytes, timeout_s)):
             return False
         if self._portal.is_foreign:
             raise ForkedPortal("the process was forked")
         if bool(self._closed):  # mypy would take it for settled
             raise PortalClosed("the mailbox is closed")
+        budget.waiting_bytes += size_bytes  # first: of what is in the mailbox nothing is left out
         self._items.append(item)
         self._size += size
         if not self._is_announced:
@@ -69,8 +103,10 @@ class Mailbox(Generic[T]):
         while True:
             self._is_announced = False  # first: what comes from now on says so anew
             if taken := self._drain():
-                ring_all(self._waiting)
+                self.held_bytes = self._budget.waiting_bytes
+                self._ring_all()
                 return taken
+            self.release_all()  # an interrupt may have kept out what had been counted
             self._is_awaited = True
             try:
                 await self._arrived.wait()
@@ -78,9 +114,45 @@ class Mailbox(Generic[T]):
                 self._is_awaited = False
             self._arrived = trio.Event()
 
-    def fits(self, size: int) -> bool:
-        """There is room for so much, as far as anybody knows."""
-        return not self._items or self._size + size <= self._capacity
+    def release(self, size_bytes: int) -> None:
+        """In the loop: what was taken is not held any more, or counts elsewhere by now."""
+        self.held_bytes -= size_bytes
+        self._budget.waiting_bytes -= size_bytes
+        self.tell_of_bytes()
+
+    def release_all(self) -> None:
+        """In the loop: nothing that was taken is held any more."""
+        if not self._items:
+            self.held_bytes = self._budget.waiting_bytes = 0
+            self.tell_of_bytes()
+        elif self.held_bytes:
+            self.release(self.held_bytes)
+
+    def tell_of_bytes(self) -> None:
+        """In the loop: there may be bytes for who waits for them."""
+        if self._lacks_bytes:
+            self._ring_all()
+
+    @property
+    def lacks_bytes(self) -> bool:
+        """Somebody waits for bytes that others hold."""
+        return self._lacks_bytes and bool(self._waiting)
+
+    def fits(self, size_bytes: int) -> bool:
+        """There is room for one more item, of so many bytes, as far as anybody knows."""
+        return (not self._items or self._size < self._capacity) and self.has_bytes(size_bytes)
+
+    def has_bytes(self, size_bytes: int) -> bool:
+        """So many are left. What is larger than all that there may be has its turn where nothing else is waiting."""
+        budget = self._budget
+        waiting, held = budget.waiting_bytes, budget.waiting_bytes + budget.used_bytes
+        if held + size_bytes <= self._capacity_bytes or not held:
+            return True
+        return size_bytes > self._capacity_bytes and not waiting and held < self._capacity_bytes
+
+    def is_hopeless(self, size_bytes: int) -> bool:
+        """Bytes are used up, and nobody is to wait for them."""
+        return not (self._waits_for_bytes or self.has_bytes(size_bytes))
 
     @property
     def is_empty(self) -> bool:
@@ -90,8 +162,12 @@ class Mailbox(Generic[T]):
         """No more items; what nobody took."""
         self._closed = True
         left = self._drain()
-        ring_all(self._waiting)
+        self._ring_all()
         return left
+
+    def _ring_all(self) -> None:
+        self._lacks_bytes = False  # first: who still does says so anew
+        ring_all(self._waiting)
 
     def _drain(self) -> list[T]:
         """Who sends may take the last ones back at the same time, when the mailbox is closed."""
@@ -120,12 +196,15 @@ class Mailbox(Generic[T]):
         self._is_announced = False  # as in `take_all`
         if not (self._is_awaited and len(self._items) == 1 and self._deal_with_one()):
             self._arrived.set()
+        if self.lacks_bytes:
+            self._on_full()
 
     def _deal_with_one(self) -> bool:
         """False: it is there as before."""
         taken = self._drain()
         if len(taken) == 1 and self._take_now(taken[0]):
-            ring_all(self._waiting)
+            self.release_all()
+            self._ring_all()
             return True
         self._items.extendleft(reversed(taken))  # a size that is too small is right again once it is taken
         return False
@@ -141,19 +220,23 @@ class Mailbox(Generic[T]):
                 continue
             raise PortalClosed("the mailbox is closed")
 
-    def _has_room(self, size: int, timeout_s: float) -> bool:
+    def _has_room(self, size_bytes: int, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
-        while not self._is_open_to(size):
+        while not self._is_open_to(size_bytes):
+            if self.is_hopeless(size_bytes):
+                return False
+            if not self.has_bytes(size_bytes):
+                self._lacks_bytes = True
             alarm = Alarm()
             self._waiting.append(alarm)
             try:
                 self._announce()  # in any case: an interrupt at the wrong moment may have kept it from being done
-                if not alarm.wait(deadline - time.monotonic(), lambda: self._is_open_to(size)):
+                if not alarm.wait(deadline - time.monotonic(), lambda: self._is_open_to(size_bytes)):
                     return False
             finally:
                 with suppress(ValueError):
                     self._waiting.remove(alarm)
         return True
 
-    def _is_open_to(self, size: int) -> bool:
-        return self._closed or self.fits(size)
+    def _is_open_to(self, size_bytes: int) -> bool:
+        return self._closed or self.fits(size_bytes)

@@ -241,7 +241,7 @@ def test_who_sends_waits_for_room_without_holding_the_loop(
             deliveries = [await producer.send("t", b"%d" % number * 20) for number in range(500)]
             assert [each.offset for each in await asyncio.gather(*deliveries)] == list(range(500))
         settings = {"max_block_ms": 300, "delivery_timeout_ms": 300}
-        async with AioProducer("127.0.0.1:1", **settings, buffer_full="drop") as producer:
+        async with AioProducer("127.0.0.1:1", **settings, buffer_full="drop", buffer_memory=500) as producer:
             deliveries = [await producer.send("t", b"x") for _ in range(30)]
             failures = await asyncio.gather(*deliveries, return_exceptions=True)
             assert isinstance(failures[-1], RecordDropped) and isinstance(failures[0], NoBrokerReachable)

@@ -335,7 +335,7 @@ def test_many_failures_of_one_call_are_counted_once() -> None:
 
 def test_failures_of_one_run_are_told_once_each() -> None:
     failures = UnreadFailures()
-    run = Run([send_future(Where("t", 0, None, False, (), 60.0), (None, b"x")) for _ in range(5)])
+    run = Run([send_future(Where("t", 0, None, False, (), 60.0, 0), (None, b"x")) for _ in range(5)])
     for count, start in ((2, 0), (3, 2)):
         run.failed(KeyError("x"), count, start)
         failures.note(run)

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 import trio
@@ -123,33 +124,79 @@ def test_stopping_ends_waiting_calls() -> None:
     thread.join(PATIENCE_S)
 
 
+@dataclass
+class Budget:
+    used_bytes: int = 0
+    waiting_bytes: int = 0
+
+
 def test_mail_arrives_in_order_and_a_full_box_refuses_in_time(portal: Portal) -> None:
     async def make() -> Mailbox[int]:
-        return Mailbox(portal, capacity=10)
+        return Mailbox(portal, 10, 100, Budget())
 
     mailbox = portal.call(make, timeout_s=PATIENCE_S)
-    assert all(mailbox.put(number, 2, 0.0) for number in range(5))
-    assert not mailbox.put(99, 1, 0.01)
+    assert all(mailbox.put(number, 2, 1, 0.0) for number in range(5))
+    assert not mailbox.put(99, 1, 1, 0.01)
     assert portal.call(mailbox.take_all, timeout_s=PATIENCE_S) == [0, 1, 2, 3, 4]
-    assert mailbox.put(5, 1000, 0.0), "an item of any size fits an empty box"
-    assert not mailbox.put(6, 1, 0.0)
+    assert mailbox.put(5, 1000, 1, 0.0), "one item that counts as many fits"
+    assert not mailbox.put(6, 1, 1, 0.0)
     assert mailbox.close() == [5]
     with pytest.raises(PortalClosed):
-        mailbox.put(7, 1, 0.0)
+        mailbox.put(7, 1, 1, 0.0)
+
+
+def test_bytes_count_until_they_are_released_together_with_what_is_held_elsewhere(portal: Portal) -> None:
+    budget = Budget()
+
+    async def make(waits_for_bytes: bool) -> Mailbox[int]:
+        return Mailbox(portal, 10, 100, budget, waits_for_bytes=waits_for_bytes)
+
+    mailbox, impatient = (portal.call(make, waits, timeout_s=PATIENCE_S) for waits in (True, False))
+    assert mailbox.put(0, 1, 300, 0.0), "what is larger than all there may be has its turn"
+    assert not mailbox.put(1, 1, 1, 0.01)
+    assert not impatient.put(1, 1, 1, PATIENCE_S), "nobody waits for bytes there"
+    assert portal.call(mailbox.take_all, timeout_s=PATIENCE_S) == [0]
+    assert not mailbox.put(1, 1, 1, 0.01), "it is still held"
+    mailbox.release(300)
+    budget.used_bytes = 60
+    assert mailbox.put(1, 1, 40, 0.0)
+    assert not mailbox.put(2, 1, 1, 0.01)
+    assert portal.call(mailbox.take_all, timeout_s=PATIENCE_S) == [1]
+    mailbox.release(40)
+    budget.used_bytes = 100
+    assert not mailbox.put(2, 1, 300, 0.01), "everything is used up"
+    freed = threading.Timer(0.05, lambda: (setattr(budget, "used_bytes", 0), mailbox.tell_of_bytes()))
+    freed.start()
+    assert mailbox.put(2, 1, 100, PATIENCE_S)
+    freed.join()
 
 
 def test_a_waiting_sender_goes_on_when_the_box_is_emptied(portal: Portal) -> None:
     async def make() -> Mailbox[int]:
-        return Mailbox(portal, capacity=1)
+        return Mailbox(portal, 1, 100, Budget())
 
     mailbox = portal.call(make, timeout_s=PATIENCE_S)
-    sender = threading.Thread(target=lambda: [mailbox.put(number, 1, PATIENCE_S) for number in range(100)])
+    sender = threading.Thread(target=lambda: [mailbox.put(number, 1, 1, PATIENCE_S) for number in range(100)])
     sender.start()
     taken: list[int] = []
     while len(taken) < 100:
         taken += portal.call(mailbox.take_all, timeout_s=PATIENCE_S)
+        mailbox.release_all()
     sender.join(PATIENCE_S)
     assert taken == list(range(100))
+
+
+def test_bytes_that_an_interrupted_sender_left_counted_keep_nobody_out(portal: Portal) -> None:
+    budget = Budget()
+
+    async def make() -> Mailbox[int]:
+        return Mailbox(portal, 10, 100, budget)
+
+    mailbox = portal.call(make, timeout_s=PATIENCE_S)
+    portal.post(portal.spawn, mailbox.take_all)
+    budget.waiting_bytes += 100  # and the item was never appended
+    assert mailbox.put(1, 1, 50, PATIENCE_S)
+    mailbox.close()
 
 
 def test_what_is_dealt_with_where_it_arrives_is_alone_and_overtakes_nothing(portal: Portal) -> None:
@@ -162,7 +209,7 @@ def test_what_is_dealt_with_where_it_arrives_is_alone_and_overtakes_nothing(port
         return number != 0
 
     async def make() -> Mailbox[int]:
-        return Mailbox(portal, 10, take_now)
+        return Mailbox(portal, 10, 100, Budget(), take_now=take_now)
 
     async def take() -> None:
         for _ in range(3):
@@ -173,7 +220,7 @@ def test_what_is_dealt_with_where_it_arrives_is_alone_and_overtakes_nothing(port
     def put(*numbers: int) -> None:
         async def put_all() -> None:
             for number in numbers:
-                mailbox.put(number, 1, 0.0)
+                mailbox.put(number, 1, 1, 0.0)
             await trio.testing.wait_all_tasks_blocked()
 
         portal.call(put_all, timeout_s=PATIENCE_S)
@@ -209,7 +256,7 @@ class Changing(deque[int]):
 
 def test_a_mailbox_is_emptied_and_closed_while_others_take_back_what_they_put_in(portal: Portal) -> None:
     async def main() -> None:
-        mailbox: Mailbox[int] = Mailbox(portal, 10)
+        mailbox: Mailbox[int] = Mailbox(portal, 10, 100, Budget())
         mailbox._items = items = Changing([1, 2, 3])
         with pytest.raises(PortalClosed):
             mailbox._take_back(2)
