@@ -82,6 +82,13 @@ class Batch:
     done: bool = False
     is_numbered: bool = False
     """An idempotent producer's, and it was sent: it has its numbers."""
+    first_index: int = 0
+    """Of its first record in the batch that it was split from (`batch_splitting`), whose number it has."""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Batches of one partition are sent in this order."""
+        return self.number, self.first_index
 
 
 class RefusedRecord(Exception):
@@ -250,14 +257,14 @@ class PartitionQueue:
     def put_back(self, group: Sequence[Batch], retry_at: float) -> None:
         """What is left of a group that failed is sent again, before what was filled later."""
         earlier: list[Batch] = []
-        while self.ready and self.ready[0].number < group[0].number:
+        while self.ready and self.ready[0].order < group[0].order:
             earlier.append(self.ready.popleft())
         self.ready.extendleft(reversed((*earlier, *group)))
         self.retry_at = retry_at
 
     def is_first(self, batch: Batch) -> bool:
         """No batch that was filled earlier is under way or ready."""
-        return all(other.number >= batch.number for other in (*self.in_flight, *islice(self.ready, 1)))
+        return all(other.order >= batch.order for other in (*self.in_flight, *islice(self.ready, 1)))
 
 
 @dataclass(slots=True)
@@ -274,8 +281,8 @@ class Accumulator:
     """Of records that are not in a queue yet: sent by other threads, and on their way."""
     is_awaited: Callable[[], bool] = lambda: False
     """Another thread waits for memory."""
-    outstanding: dict[int, None] = field(default_factory=dict)
-    """Numbers of the batches that are open, ready or under way, lowest first."""
+    outstanding: dict[int, int] = field(default_factory=dict)
+    """Numbers of the batches that are open, ready or under way, lowest first, and how many have that number."""
     on_settled: Callable[[], None] = lambda: None
     """A batch was settled: memory came free, a flush may be complete."""
     delivered_records: int = 0
@@ -346,7 +353,7 @@ class Accumulator:
         self.used_bytes += size_bytes
         number = self._next_number
         self._next_number += 1
-        self.outstanding[number] = None
+        self.outstanding[number] = 1
         self.active[queue.topic_partition] = queue
         return number
 
@@ -378,6 +385,12 @@ class Accumulator:
 
     def all_settled_before(self, number: int) -> bool:
         return next(iter(self.outstanding), number) >= number
+
+    def replace(self, batch: Batch, parts: Sequence[Batch]) -> None:
+        """The batch was split into these."""
+        self.outstanding[batch.number] += len(parts)
+        self.used_bytes += sum(len(part.data) for part in parts)
+        self._settled(batch)
 
     def deliver(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         """The batch is acknowledged: tell everybody, free its memory."""
@@ -416,7 +429,9 @@ class Accumulator:
     def _settled(self, batch: Batch) -> None:
         batch.done = True
         self.used_bytes -= len(batch.data)
-        del self.outstanding[batch.number]
+        self.outstanding[batch.number] -= 1
+        if not self.outstanding[batch.number]:
+            del self.outstanding[batch.number]
 
     def _tell(self, result: DeliveredBatch | FailedBatch) -> None:
         self.on_settled()

@@ -8,12 +8,34 @@ from strandline.client.numbering import NUMBERS_REFUSED
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import PartitionProduceResponse
 
+APPENDED_NOTHING = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.INVALID_RECORD,
+        *NUMBERS_REFUSED,
+    }
+)
+"""Answers to Produce after which the log is as it was."""
+
 
 def failed(batch: Batch, error: Exception | str, *, is_given: bool = False) -> DeliveryFailed:
     """It will not be sent again after this. `is_given`: so are its numbers."""
     kind = _kind(error) if is_given else DeliveryFailed
     return kind(
-        f"{_records(batch)}: {error}; {_outcome(batch)}",
+        f"{_records(batch)}: {error}{_remedy(batch, error)}; {_outcome(batch)}",
         outcome_unknown=batch.maybe_appended,
         cause=error if isinstance(error, Exception) else None,
     )
@@ -65,6 +87,16 @@ def _kind(error: object) -> type[DeliveryFailed]:
 
 def _records(batch: Batch) -> str:
     return f"{batch.records_count} record{'s' if batch.records_count != 1 else ''} for {batch.topic_partition}"
+
+
+def _remedy(batch: Batch, error: Exception | str) -> str:
+    """Where the broker's words have none."""
+    if getattr(error, "code", None) != ErrorCode.MESSAGE_TOO_LARGE or "max.message.bytes" in str(error):
+        return ""
+    return (
+        f" (a batch of {len(batch.data)} bytes: raise max.message.bytes of the topic, or lower max.request.size of the "
+        "producer)"
+    )
 
 
 def _outcome(batch: Batch) -> str:

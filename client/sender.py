@@ -8,7 +8,7 @@
 
 What is known after an error decides what callers are told: an error in `APPENDED_NOTHING` leaves the log as it was;
 after any other one, or none, the batch may stand in the log (invariant 15), and a batch sent again without numbers is
-marked `retried`.
+marked `retried`. One that is too large for its topic is split (`batch_splitting`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import trio
 
 from strandline.client.accumulator import Accumulator, Batch, PartitionQueue
 from strandline.client.batch_closing import BatchClosing
-from strandline.client.batch_failures import failed, given_up_with, is_known, taken, too_late
+from strandline.client.batch_failures import APPENDED_NOTHING, failed, given_up_with, is_known, taken, too_late
+from strandline.client.batch_splitting import can_be_split, halves
 from strandline.client.errors import (
     BrokerMisbehaved,
     DeliveryFailed,
@@ -55,27 +56,6 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.types import NO_BROKER, NO_OFFSET, NO_TOPIC_ID, TopicPartition
 from strandline.runtime.disk import Buffer
-
-APPENDED_NOTHING = frozenset(
-    {
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.INVALID_REQUIRED_ACKS,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-        ErrorCode.INVALID_TIMESTAMP,
-        ErrorCode.UNSUPPORTED_VERSION,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        ErrorCode.POLICY_VIOLATION,
-        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-        ErrorCode.INVALID_RECORD,
-        *NUMBERS_REFUSED,
-    }
-)
 
 Group = tuple[PartitionQueue, list[Batch]]
 
@@ -365,6 +345,10 @@ class Sender:
             if getattr(error, "code", None) in NUMBERS_REFUSED:
                 retriable = self._numbers_refused(queue, queue.numbering, group[0], error)
         over = self._over(queue)
+        if over is None and len(group) == 1 and can_be_split(group[0], error) and (parts := halves(group[0])):
+            self._accumulator.replace(group[0], parts)
+            queue.put_back(parts, retry_at=0.0)
+            return
         retriable = retriable and over is None
         if getattr(error, "invalid_metadata", False):
             self._metadata.request_update()

@@ -71,7 +71,11 @@ class ErrorCode(enum.IntEnum):
         "This broker has no replica of the partition (yet); refresh the metadata and retry.",
         _REFRESH,
     )
-    MESSAGE_TOO_LARGE = 10, "The batch is larger than max.message.bytes; send smaller batches or raise that limit."
+    MESSAGE_TOO_LARGE = (
+        10,
+        "The batch is larger than max.message.bytes of the topic (message.max.bytes of brokers): raise it, or lower "
+        "max.request.size of the producer.",
+    )
     STALE_CONTROLLER_EPOCH = 11, "The request comes from a controller that has been replaced; it must resign."
     OFFSET_METADATA_TOO_LARGE = 12, "The metadata of the commit is larger than offset.metadata.max.bytes; shorten it."
     NETWORK_EXCEPTION = 13, "The connection broke before the answer came; the outcome is unknown, retry.", _REFRESH

@@ -157,6 +157,8 @@ class FakeCluster:
         self.controller_id = 0
         self.producer_ids = 0
         """So many were given out."""
+        self.max_message_bytes = MAX_FRAME_BYTES
+        """Of one batch."""
         self.topics: dict[str, int] = {}
         self.topic_ids: dict[str, TopicId] = {}
         self.leaders: dict[TopicPartition, tuple[int, int]] = {}
@@ -317,6 +319,8 @@ class FakeBroker:
             partition = TopicPartition(name, part.index)
             code = self._not_leader(partition)
             base, known = -1, False
+            if any(header.size_bytes > self.cluster.max_message_bytes for _, header in scan(bytes(records or b""))):
+                code = code or ErrorCode.MESSAGE_TOO_LARGE
             if code is ErrorCode.NONE and fault.apply:
                 try:
                     log, epoch = self.cluster.logs[partition], self.cluster.leaders[partition][1]
