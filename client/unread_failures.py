@@ -28,7 +28,8 @@ class Failed(Protocol):
     """Who is told what becomes of records, as far as this file is concerned."""
 
     def take_unread(self) -> Unread:
-        """What has failed of them so far, if nobody has read it; from now on it counts as told."""
+        """What has failed of them so far, if nobody has read it; from now on it counts as told. Nothing while that
+        cannot be known."""
 
     def has_unread(self) -> bool:
         """Something has failed of them that nobody has read and that was not told."""
@@ -59,6 +60,8 @@ class UnreadFailures:
             if self._noted.pop(id(sink), None) is None:
                 continue  # another thread tells it
             unread = sink.take_unread()
+            if not unread.records_count and sink.has_unread():
+                self._noted.setdefault(id(sink), sink)  # nobody can know yet, since it is on its way to another loop
             count += unread.records_count
             first = first or unread.error
         if not count or first is None:

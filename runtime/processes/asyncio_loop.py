@@ -45,8 +45,11 @@ class AsyncioLoop:
                 self._announced = False
 
     def is_unread(self, future: Future[Any]) -> bool:
-        """Whether it has an error that nobody has asked for."""
-        return future.done() and not future.cancelled() and bool(future._log_traceback)
+        """Whether it has, or would have, an error that nobody has asked for, nor can: one that is not set in its loop
+        yet never will be where that does not run any more."""
+        if not future.done():
+            return not self._loop.is_running()
+        return not future.cancelled() and bool(future._log_traceback)
 
     def may_be_unread(self, future: Future[Any]) -> bool:
         """As `is_unread`; also where it is not set in its loop yet."""

@@ -272,9 +272,7 @@ async def awaited(delivery: asyncio.Future[Any]) -> None:
         await delivery
 
 
-def test_a_program_that_ends_without_close_is_warned_of_what_was_not_delivered(cluster: FakeCluster) -> None:
-    cluster.add_topic("t")
-    script = """
+SYNCHRONOUS = """
 import sys
 from strandline import Producer
 producer = Producer(sys.argv[1])
@@ -282,6 +280,25 @@ producer.send("t", b"fine")
 for _ in range(2):
     producer.send("t", b"x" * 3_000_000)
 """
+
+ASYNCHRONOUS = """
+import asyncio, sys
+from strandline.aio import AioProducer
+
+async def main():
+    producer = AioProducer(sys.argv[1], max_block_ms=500)
+    await producer.send("t", b"fine")
+    await producer.send_many("nowhere", [(None, b"x"), (None, b"y")])
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("script", [SYNCHRONOUS, ASYNCHRONOUS])
+def test_a_program_that_ends_without_close_is_warned_of_what_was_not_delivered(
+    cluster: FakeCluster, script: str
+) -> None:
+    cluster.add_topic("t")
     done = subprocess.run(
         [sys.executable, "-c", script, cluster.bootstrap],
         capture_output=True,
@@ -289,7 +306,8 @@ for _ in range(2):
         timeout=PATIENCE_S,
         check=True,
     )
-    assert "a Producer was not closed: 2 records were not delivered" in done.stderr
+    assert "a Producer was not closed: " in done.stderr
+    assert "2 records were not delivered" in done.stderr
     assert [record.value for record in cluster.logs[TopicPartition("t", 0)].records()] == [b"fine"]
 
 
