@@ -11,7 +11,6 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -94,8 +93,6 @@ class Demo:
         # Before anything is started: after a refusal there is nothing of ours to stop.
         self.prepare_folder()
         began = time.monotonic()
-        # A demo that is told to end stops its cluster first, as after Ctrl-C.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             self.start_cluster()
             self.create_topic()

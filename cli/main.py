@@ -29,7 +29,7 @@ from strandline.cli.item_errors import error_name
 from strandline.cli.session import EXIT_DIFFERENT, EXIT_INTERRUPTED, JSON_VERSION, CommandLine, Session
 from strandline.cli.short_options import has_flag
 from strandline.cli.wording import printable
-from strandline.runtime.processes.interrupts import repeat_lost_interrupt
+from strandline.runtime.processes.interrupts import end_as_interrupted, repeat_lost_interrupt
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -40,7 +40,7 @@ EXIT_CODES: dict[int, str] = {
     EXIT_FAILED: "failed; of a command that checks something: it is not well",
     EXIT_USAGE: "wrong command line",
     EXIT_DIFFERENT: "audit: it was done, and not all replicas are equal",
-    EXIT_INTERRUPTED: "Ctrl-C",
+    EXIT_INTERRUPTED: "Ctrl-C, SIGTERM or SIGHUP",
 }
 """What `strandline --help` and the README say."""
 
@@ -146,6 +146,7 @@ def main(args: Sequence[str] | None = None, *, answer_interrupts: bool = False) 
         if answer_interrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             sys.unraisablehook = repeat_lost_interrupt
+        end_as_interrupted()
         open_missing_streams()
         buffer_output()
         code = run(sys.argv[1:] if args is None else args)

@@ -31,6 +31,15 @@ def _interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
+def end_as_interrupted() -> None:
+    """From here on SIGTERM and SIGHUP (`timeout`, a supervisor, a terminal that is closed) are as Ctrl-C, which sends
+    and commits what was read before it ends. Where somebody else answers them or has them ignored (`nohup`) they stay
+    as they are."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
+
+
 def in_another_thread(call: Callable[[], object]) -> None:
     """To its end, and what it raises: a Ctrl-C comes to the main thread, and out of here only then."""
     from concurrent.futures import ThreadPoolExecutor  # only few commands need it

@@ -81,6 +81,29 @@ def test_ctrl_c_that_the_interpreter_throws_away_is_not_lost() -> None:
     assert (ended.returncode, ended.stderr.lstrip()) == (130, "strandline: interrupted\n")
 
 
+ENDED = PROGRAM.replace("signal.SIGINT", "signal.{signal}")
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_what_else_tells_a_command_to_end_is_as_ctrl_c(name: str) -> None:
+    """`timeout 5 strandline consume --group …` commits, and leaves its group."""
+    program = ENDED.format(module="strandline.cli.topics", signal=name)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr.lstrip()) == (130, "", "strandline: interrupted\n")
+
+
+def test_a_command_that_is_to_outlive_its_terminal_does() -> None:
+    """`nohup` ignores SIGHUP."""
+    program = ENDED.format(module="strandline.cli.topics", signal="SIGHUP")
+    ended = subprocess.run(
+        ["sh", "-c", f"trap '' HUP; exec {sys.executable} -c \"$0\"", program],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_what_is_printed_has_a_buffer_where_python_was_told_to_have_none() -> None:
     """Of a write that goes out by itself and is interrupted, nobody knows whether somebody has read it."""
     program = (
