@@ -32,6 +32,8 @@ from strandline.protocol.records.validation import MALFORMED_RECORDS, PADDING, u
 DEFAULT_BATCH_BYTES = 16384
 """Kafka's `batch.size`."""
 
+NO_TIMESTAMP_MS = -1
+
 Headers = Sequence[tuple[str, bytes | None]]
 
 
@@ -78,6 +80,8 @@ class Columns(NamedTuple):
 Buffer = bytes | bytearray | memoryview
 _PRODUCER = struct.Struct(">qhi")
 _PRODUCER_POSITION = 43
+_BASE_AND_MAX_TIMESTAMP = struct.Struct(">qq")
+_TIMESTAMPS_POSITION = 27
 _CRC = struct.Struct(">I")
 _CRC_POSITION = CRC_START - _CRC.size
 _record_fields = attrgetter("offset", "timestamp", "timestamp_type", "key", "value", "headers")
@@ -178,9 +182,13 @@ class BatchBuilder:
     """Collects records into one batch of at most about `batch_size_bytes` before compression.
 
     The first record always fits. Producer fields stay −1 unless `set_producer` was called.
+
+    A batch's base timestamp is that of its first record, also where this is −1 (none), as in Kafka. The compiled
+    builder takes −1 for not begun, and would give such a record the time of a later one; so it is told of all of them
+    a millisecond later, and `build` puts that right: records hold differences only.
     """
 
-    __slots__ = ("_builder", "records_count")
+    __slots__ = ("_builder", "_later_ms", "records_count")
 
     def __init__(
         self, codec: str = "none", batch_size_bytes: int = DEFAULT_BATCH_BYTES, *, is_transactional: bool = False
@@ -195,11 +203,15 @@ class BatchBuilder:
             base_sequence=-1,
             batch_size=batch_size_bytes,
         )
+        self._later_ms = 0
         self.records_count = 0
 
     def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> bool:
         """Add a record with the next offset delta. False, and nothing added, when the batch is full."""
-        if self._builder.append(self.records_count, timestamp_ms, key, value, list(headers)) is None:
+        if timestamp_ms == NO_TIMESTAMP_MS and not self.records_count:
+            self._later_ms = 1
+        stamp_ms = timestamp_ms + self._later_ms
+        if self._builder.append(self.records_count, stamp_ms, key, value, list(headers)) is None:
             return False
         self.records_count += 1
         return True
@@ -210,9 +222,12 @@ class BatchBuilder:
         """Add (key, value) pairs, all with these headers, until the batch is full: `records_count` tells how many. By
         itself a record costs twice as much. Where one cannot be encoded, those before it count."""
         append, count, listed = self._builder.append, self.records_count, list(headers)
+        if timestamp_ms == NO_TIMESTAMP_MS and not count:
+            self._later_ms = 1
+        stamp_ms = timestamp_ms + self._later_ms
         try:
             for key, value in pairs:
-                if append(count, timestamp_ms, key, value, listed) is None:
+                if append(count, stamp_ms, key, value, listed) is None:
                     break
                 count += 1
         finally:
@@ -220,10 +235,12 @@ class BatchBuilder:
 
     def append_full(self, records: Iterable[tuple[bytes | None, bytes | None, Headers, int]]) -> None:
         """Add (key, value, headers, timestamp_ms) likewise."""
-        append, count = self._builder.append, self.records_count
+        append, count, later_ms = self._builder.append, self.records_count, self._later_ms
         try:
             for key, value, headers, timestamp_ms in records:
-                if append(count, timestamp_ms, key, value, list(headers)) is None:
+                if timestamp_ms == NO_TIMESTAMP_MS and not count:
+                    self._later_ms = later_ms = 1
+                if append(count, timestamp_ms + later_ms, key, value, list(headers)) is None:
                     break
                 count += 1
         finally:
@@ -240,7 +257,12 @@ class BatchBuilder:
 
     def build(self) -> bytearray:
         """The batch with base offset 0 and leader epoch −1; uncompressed where compression does not pay. Call once."""
-        return self._builder.build()  # type: ignore[no-any-return]  # aiokafka has no types
+        batch: bytearray = self._builder.build()
+        if self._later_ms:
+            base_ms, max_ms = _BASE_AND_MAX_TIMESTAMP.unpack_from(batch, _TIMESTAMPS_POSITION)
+            _BASE_AND_MAX_TIMESTAMP.pack_into(batch, _TIMESTAMPS_POSITION, base_ms - 1, max_ms - 1)
+            _CRC.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[CRC_START:]))
+        return batch
 
 
 def build_batch(

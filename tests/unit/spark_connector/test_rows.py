@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from strandline.client.accumulator import EncodedBatch, ToSend
@@ -57,6 +57,7 @@ def checked(batch: EncodedBatch) -> bytes:
 @given(
     records=PAIRS | FULL, limit_bytes=st.sampled_from([0, 100, 700, 5_000, 2**31 - 1]), codec=st.sampled_from(CODECS)
 )
+@example(records=[(None, b"a", [], -1), (None, b"b", [], 0)], limit_bytes=5_000, codec="none")
 @settings(max_examples=150, deadline=None)
 def test_they_are_those_that_the_record_codec_builds(records: list[ToSend], limit_bytes: int, codec: str) -> None:
     start = 0

@@ -114,6 +114,26 @@ def test_a_batch_is_full_at_its_size_and_the_first_record_always_fits() -> None:
     assert BatchBuilder().size_bytes == HEADER_BYTES
 
 
+STAMPS = [(-1, 0), (-1, 5), (-1, -1, 7, 3), (-1, -1), (0, -1), (7, -1, 9)]
+
+
+@pytest.mark.parametrize("stamps", STAMPS, ids=str)
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_a_record_without_a_timestamp_has_none_whichever_come_behind_it(stamps: tuple[int, ...], codec: str) -> None:
+    """The base timestamp is the first record's, and `max_timestamp_ms` −1 where none has a time, as in Kafka."""
+    one_by_one, all_at_once, in_two = (BatchBuilder(codec) for _ in range(3))
+    for stamp in stamps:
+        assert one_by_one.append(stamp, None, b"x" * 100)
+    all_at_once.append_full((None, b"x" * 100, [], stamp) for stamp in stamps)
+    in_two.append_pairs(stamps[0], [(None, b"x" * 100)])
+    in_two.append_full((None, b"x" * 100, [], stamp) for stamp in stamps[1:])
+    batch = bytes(one_by_one.build())
+    header = read_header(batch)
+    assert (header.base_timestamp_ms, header.max_timestamp_ms) == (stamps[0], max(stamps))
+    assert tuple(record.timestamp_ms for record in decode_batch(batch)) == stamps
+    assert batch == all_at_once.build() == in_two.build()
+
+
 def test_an_idempotent_producers_batch_carries_its_fields() -> None:
     builder = BatchBuilder()
     builder.append(1, None, b"x")
