@@ -13,7 +13,6 @@ import shutil
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -107,17 +106,22 @@ def spark(session: Session, target: Target) -> str:
     return f"pyspark {pyspark.__version__}, pyarrow {pyarrow.__version__}"
 
 
-def worker_python(session: Session, target: Target) -> str:
-    """Spark starts its Python workers with PYSPARK_PYTHON, by default the first python3 of the path: it must be an
-    interpreter that has strandline."""
-    wanted = os.environ.get("PYSPARK_PYTHON") or "python3"
+def source_python(session: Session, target: Target) -> str:
+    """Spark looks for the source with PYSPARK_DRIVER_PYTHON, else PYSPARK_PYTHON, else the first python3 of the path:
+    that must be an interpreter that has strandline."""
+    import strandline_driver_python as driver_python
+
+    named = next((name for name in (driver_python.DRIVER, driver_python.WORKERS) if os.environ.get(name)), None)
+    wanted = os.environ[named] if named else "python3"
     found = shutil.which(wanted)
-    remedy = f"export PYSPARK_PYTHON={sys.executable}"
+    remedy = f"export {named or driver_python.WORKERS}={sys.executable}"
+    if found is not None and driver_python.is_same(found, sys.executable):
+        return found
+    if named is None and driver_python.is_at_work():
+        return f"{sys.executable}, for programs that it runs; for spark-submit and the pyspark shell: {remedy}"
     if found is None:
         raise Unfit(f"Spark's workers are started with {wanted}, which is not there; {remedy}")
-    if Path(found).parent.resolve() != Path(sys.executable).parent.resolve():
-        raise Unfit(f"Spark's workers are started with {found}, which may lack strandline; {remedy}")
-    return found
+    raise Unfit(f"Spark's workers are started with {found}, which may lack strandline; {remedy}")
 
 
 def cluster(session: Session, target: Target) -> str:
@@ -181,8 +185,8 @@ CHECKS: dict[str, Callable[[Session, Target], str]] = {
     "record codec": record_codec,
     "compression": compression,
     "java": java,
+    "spark's python": source_python,  # before the next, which imports pyspark and so has the variable set
     "spark": spark,
-    "spark's python": worker_python,
     "cluster": cluster,
     "zookeeper": zookeeper,
     "clock": clock,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from strandline import Admin, Consumer, Producer, TopicPartition
 from strandline.cli.cluster import EmbeddedCluster
+from strandline.cli.java import spark_java_home
 from support.readme import block, blocks, run, shell
 
 pytestmark = pytest.mark.spark
@@ -51,26 +53,70 @@ def test_the_chapter_on_spark_works_as_it_is_written(
     assert values(bootstrap, "clicks-again") == values(bootstrap, "clicks")
 
 
-def test_the_script_runs_by_its_interpreter_alone_in_an_environment_that_was_not_activated(
-    spark_cluster: EmbeddedCluster, tmp_path: Path
-) -> None:
+PLAIN = """
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.config("spark.ui.enabled", "false").getOrCreate()
+read = spark.{read}.format("strandline").option("servers", "{servers}").option("startingOffsets", "earliest")
+rows = read.load("job-clicks").selectExpr("cast(key as string)", "cast(value as string)")
+{then}
+"""
+STREAM = """
+copy = rows.writeStream.format("strandline").option("servers", "{servers}").option("topic", "job-copy")
+copy.option("checkpointLocation", "checkpoint").trigger(availableNow=True).start().awaitTermination()
+"""
+
+
+@pytest.fixture
+def run_outside(spark_cluster: EmbeddedCluster, tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Runs a program, by the path of its interpreter, where the environment was not activated and no variable of Spark
+    is set, on a topic with one click."""
     bootstrap = spark_cluster.bootstrap_servers
-    with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
-        admin.create_topic("job-clicks", 1, 3)
-        producer.send("job-clicks", b"login", key=b"ann")
-    program = blocks("From Spark", "python")[0].replace("localhost:9092", bootstrap)
-    script = tmp_path / "job.py"
-    script.write_text(program.replace('"clicks"', '"job-clicks"'))
     unset = ("VIRTUAL_ENV", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME", "PYTHONPATH", "SPARK_HOME")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=tmp_path,
-        env={**environment, "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "ann|" in done.stdout.replace(" ", "") and "login" in done.stdout
+
+    def run_it(program: str, **variables: str) -> str:
+        script = tmp_path / "job.py"
+        script.write_text(program.replace("localhost:9092", bootstrap).replace('"clicks"', '"job-clicks"'))
+        done = subprocess.run(
+            [sys.executable, str(script)],
+            cwd=tmp_path,
+            env={**environment, "PATH": "/usr/bin:/bin", **variables},
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.replace(" ", "")
+
+    with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
+        for topic in ("job-clicks", "job-copy"):
+            admin.create_topic(topic, 1, 3)
+        producer.send("job-clicks", b"login", key=b"ann")
+        producer.flush()
+        yield run_it
+        for topic in ("job-clicks", "job-copy"):
+            admin.delete_topic(topic)
+
+
+def test_the_script_runs_by_its_interpreter_alone_in_an_environment_that_was_not_activated(
+    run_outside: Callable[..., str],
+) -> None:
+    assert "ann|login" in run_outside(blocks("From Spark", "python")[0])
+
+
+def test_a_script_that_never_heard_of_strandline_reads_a_topic_there(
+    run_outside: Callable[..., str], spark_cluster: EmbeddedCluster
+) -> None:
+    program = PLAIN.format(read="read", servers=spark_cluster.bootstrap_servers, then="rows.show()")
+    assert "ann|login" in run_outside(program, JAVA_HOME=str(spark_java_home()))
+
+
+def test_a_stream_of_such_a_script_reads_and_writes_there(
+    run_outside: Callable[..., str], spark_cluster: EmbeddedCluster
+) -> None:
+    bootstrap = spark_cluster.bootstrap_servers
+    program = PLAIN.format(read="readStream", servers=bootstrap, then=STREAM.format(servers=bootstrap))
+    run_outside(program, JAVA_HOME=str(spark_java_home()))
+    assert values(bootstrap, "job-copy") == [b"login"]

@@ -15,12 +15,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("protocol", "runtime", "storage", "controller", "broker", "client", "spark_connector", "cli", "testkit")
-BUILT_FROM = ("pyproject.toml", "README.md", "src", *PACKAGES)
+BUILT_FROM = ("pyproject.toml", "setup.py", "README.md", "src", *PACKAGES)
 
 READ_WITH_SPARK = """
 import os, sys
 from strandline.cli.java import spark_environment
-os.environ.update(spark_environment())
+os.environ["JAVA_HOME"] = spark_environment()["JAVA_HOME"]  # the environment is not activated, its python is not named
 from pyspark.sql import SparkSession
 spark = (
     SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
@@ -118,6 +118,7 @@ def test_the_wheel_holds_every_module(wheel: Path) -> None:
         f"strandline/{path.relative_to(ROOT).as_posix()}" for name in PACKAGES for path in (ROOT / name).rglob("*.py")
     }
     expected |= {"strandline/__init__.py", "strandline/aio.py", "strandline/py.typed", "pyspark_strandline/__init__.py"}
+    expected |= {"strandline_driver_python.py", "strandline_driver_python.pth"}
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert expected - held == set()

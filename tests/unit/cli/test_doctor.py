@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,13 +42,39 @@ def test_a_failed_check_is_one_line_with_its_remedy_and_the_others_still_run(
     assert [each["ok"] for each in shown["checks"]] == [True, False, True]
 
 
-def test_sparks_workers_need_the_interpreter_that_has_strandline(monkeypatch: pytest.MonkeyPatch) -> None:
-    session: Any = None
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    assert doctor.worker_python(session, NOBODY) == sys.executable
-    monkeypatch.setenv("PYSPARK_PYTHON", "/bin/sh")
-    with pytest.raises(doctor.Unfit, match="export PYSPARK_PYTHON="):
-        doctor.worker_python(session, NOBODY)
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What is said of Spark's interpreter where these variables are set, and Spark's others are not."""
+
+    def say(*, is_at_work: bool = False, **variables: str) -> str:
+        monkeypatch.setattr("strandline_driver_python.is_at_work", lambda: is_at_work)
+        for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        session: Any = None
+        return doctor.source_python(session, NOBODY)
+
+    return say
+
+
+def test_spark_needs_the_interpreter_that_has_strandline(asked: Any) -> None:
+    assert asked(PYSPARK_PYTHON=sys.executable) == sys.executable
+    with pytest.raises(doctor.Unfit, match="started with /bin/sh, which may lack strandline; export PYSPARK_PYTHON="):
+        asked(PYSPARK_PYTHON="/bin/sh", is_at_work=True)
+    with pytest.raises(doctor.Unfit, match="export PYSPARK_DRIVER_PYTHON="):
+        asked(PYSPARK_DRIVER_PYTHON="/bin/sh", PYSPARK_PYTHON=sys.executable)
+    assert asked(PYSPARK_DRIVER_PYTHON=sys.executable, PYSPARK_PYTHON="/bin/sh") == sys.executable
+
+
+def test_programs_of_this_interpreter_need_no_variable_and_spark_submit_does(asked: Any, tmp_path: Path) -> None:
+    nowhere = str(tmp_path)
+    told = asked(PATH=nowhere, is_at_work=True)
+    assert told.startswith(
+        f"{sys.executable}, for programs that it runs; for spark-submit and the pyspark shell: export"
+    )
+    with pytest.raises(doctor.Unfit, match="started with python3, which is not there; export PYSPARK_PYTHON="):
+        asked(PATH=nowhere)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ EXTRA_OF = {
     "py4j": "spark",
     "sqlglot": "spark",
 }
-OURS = ("strandline", "pyspark_strandline")
+OURS = ("strandline", "pyspark_strandline", "strandline_driver_python")
 TEST_KIT_ONLY = {"pytest", "hypothesis"}
 """The test kit's pytest plugin is loaded by pytest itself, so it is there."""
 
