@@ -174,6 +174,15 @@ class StartOffsetReset(DataLoss):
     condition = "KAFKA_DATA_LOSS.START_OFFSET_RESET"
 
 
+class StartBeyondLog(StartOffsetReset):
+    """A stream is to begin beyond the end of a partition, where nothing is that could have been lost."""
+
+    remedy = (
+        "Name a start that the partition has, or latest; where it had more before, its topic was deleted and created "
+        "again. To begin at its end, set the option failOnDataLoss to false."
+    )
+
+
 class UnreadableOffset(SourceError):
     """The checkpoint holds an offset that is not of this source."""
 

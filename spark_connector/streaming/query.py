@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from strandline.client.errors import ClientError
 from strandline.protocol.records import InvalidBatch, scan
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
-from strandline.spark_connector.errors import InvalidOption, OffsetGone, SourceError, StartOffsetReset
+from strandline.spark_connector.errors import InvalidOption, OffsetGone, SourceError, StartBeyondLog, StartOffsetReset
 from strandline.spark_connector.options.request import SpecificOffsets
 from strandline.spark_connector.options.stream_options import StreamOptions
 from strandline.spark_connector.reading.network_timeout import poll_timeout_ms
@@ -226,9 +226,9 @@ class StreamQuery:
             nearest = max(held[each].earliest, min(position, held[each].latest))
             if nearest != position and isinstance(starting, SpecificOffsets):
                 self._losses.tell(
-                    StartOffsetReset,
+                    StartBeyondLog if position > nearest else StartOffsetReset,
                     f"startingOffsets says {position} for {each}, which holds [{held[each].earliest}, "
-                    f"{held[each].latest})",
+                    f"{held[each].latest}) (its end is the high watermark)",
                 )
                 positions[each] = nearest
         return StreamOffset(positions, topic_ids, is_new=True)

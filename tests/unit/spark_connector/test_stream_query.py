@@ -212,10 +212,14 @@ def first_batch(query: StreamQuery) -> Offset:
 
 
 def test_where_a_stream_begins_must_exist(new_query: Callable[..., StreamQuery], cluster: MemoryCluster) -> None:
-    with pytest.raises(StartOffsetReset):
+    with pytest.raises(StartOffsetReset, match=r"11 for t-0, which holds \[0, 10\)") as beyond:
         first_batch(new_query(startingOffsets=json.dumps({"t": {"0": 11, "1": 0}})))
+    assert "aged out" not in str(beyond.value) and "Name a start that the partition has" in str(beyond.value)
     lenient = new_query(startingOffsets=json.dumps({"t": {"0": 11, "1": -2}}), failOnDataLoss="false")
     assert positions(lenient.initial()) == {"0": 10, "1": 0}
+    cluster.log_start[T1] = 2
+    with pytest.raises(StartOffsetReset, match="1 for t-1, which holds .*aged out"):
+        first_batch(new_query(startingOffsets=json.dumps({"t": {"0": 10, "1": 1}})))
     cluster.batches.clear()
     with pytest.raises(UnknownTopic):
         first_batch(new_query())
