@@ -191,6 +191,7 @@ class Metadata:
         self._addresses = parse_addresses(settings.bootstrap_servers)
         self.bootstrap = Bootstrap(self._addresses, settings.bootstrap_timeout_ms)
         self._topics: dict[str, None] = {}
+        self._expected: dict[str, None] = {}
         self._awaited: Counter[str] = Counter()
         """How many wait for each topic. Only for one of these a broker is asked to create it: a refresh must not bring
         back what was deleted."""
@@ -220,10 +221,10 @@ class Metadata:
         self.view = self.view.with_leader(topic_partition, leader, leader_epoch)
 
     def expect(self, names: Iterable[str]) -> None:
-        """Ask about these topics, too, with every refresh. InvalidTopic."""
+        """Ask about these topics, too, with every refresh, whoever has waited for one in vain. InvalidTopic."""
         for name in names:
             _check_name(name)
-            self._topics[name] = None
+            self._expected[name] = None
 
     def reaching(self) -> Reaching:
         """For one call that waits for what a cluster has, which may not have been reached yet."""
@@ -371,7 +372,7 @@ class Metadata:
         """(topics, may they be created) of each request of a refresh."""
         if self._follows_everything:
             return [(None, False)]
-        named = {**self._topics, **self._followed}
+        named = {**self._topics, **self._expected, **self._followed}
         self._awaited = +self._awaited  # without those that nobody waits for any more
         to_create = [name for name in named if name in self._awaited] if self._allow_auto_topic_creation else []
         known = [name for name in named if name not in to_create]

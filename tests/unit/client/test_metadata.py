@@ -204,6 +204,23 @@ async def test_the_view_is_refreshed_when_it_is_old(autojump_clock: object) -> N
         nursery.cancel_scope.cancel()
 
 
+async def test_a_topic_that_is_read_is_asked_about_also_after_somebody_has_waited_for_it_in_vain(
+    autojump_clock: object,
+) -> None:
+    cluster = FakeCluster(1)
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        known = metadata(cluster, metadata_max_age_ms=1000)
+        nursery.start_soon(known.run)
+        known.expect(["t"])
+        with pytest.raises(UnknownTopic):
+            await known.topic("t", timeout_ms=0, setting="x")
+        cluster.add_topic("t")
+        await trio.sleep(5)
+        assert known.view.topics["t"].partitions
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_refresh_does_not_bring_back_what_was_deleted(autojump_clock: object) -> None:
     cluster = FakeCluster(1)
     cluster.add_topic("t")
