@@ -25,6 +25,7 @@ from strandline.cli.consume_start import (
 )
 from strandline.cli.consume_topics import (
     LOOK_EVERY_S,
+    TopicsOfGroup,
     TopicsToRead,
     compiled_pattern,
     named_topics,
@@ -263,7 +264,7 @@ def read(
     loop = ConsumeLoop(
         write, sys.stdout.buffer, max_messages=asked.max_messages, timeout_ms=asked.timeout_ms, session=session
     )
-    commits = stops = topics = None
+    commits = stops = None
     ranges: Ranges = {}
     with contextlib.ExitStack() as stack:
         if asked.group is not None:
@@ -271,6 +272,7 @@ def read(
                 known_partitions(consumer, topic)
             commits = GroupCommits(consumer, loop.printed, session.monotonic)
             commits.subscribe(**subscription(asked.topics, asked.pattern))
+            look = TopicsOfGroup(consumer, asked.topics, session.monotonic, asked.timeout_ms).look
         else:
             topics = stack.enter_context(topics_to_read(ctx, asked, consumer))
             ranges = begin(asked, consumer, topics, wanted)
@@ -278,9 +280,11 @@ def read(
             loop.lost = LostOffsets(consumer, starts, reset_policy, session.monotonic)
             if wanted.stop is not None:
                 stops = {each: stop for each, (_, stop) in ranges.items()}
+            topics.follows_new = stops is None
+            loop.gone, loop.unknown, look = topics.gone, topics.unknown, topics.look
         progress = ProgressLine(lambda: Done(loop.count, loop.bytes_out, loop.fraction(ranges)), session.monotonic)
         is_shown = is_terminal_for_progress(is_output_shown=True)
-        loop.look = looks(topics if stops is None else None, progress if is_shown else None)
+        loop.look = looks(look, progress if is_shown else None)
         if not asked.quiet:
             stack.callback(lambda: click.echo(f"Processed a total of {loop.count} messages", err=True))
         if commits is not None:
@@ -290,6 +294,8 @@ def read(
             loop.run(consumer, stops, commits)
         except KeyboardInterrupt:
             ctx.exit(EXIT_INTERRUPTED)  # how an endless read is ended: the count is all there is to say
+        if stops is not None and loop.gone:
+            raise click.ClickException("not all of what was asked for could be read: see above what has gone")
 
 
 Ranges = dict[TopicPartition, tuple[int, int | None]]
@@ -319,14 +325,13 @@ def begin(asked: Asked, consumer: Consumer, topics: TopicsToRead, wanted: Offset
     return ranges
 
 
-def looks(topics: TopicsToRead | None, progress: ProgressLine | None) -> Callable[[], None]:
+def looks(at_topics: Callable[[], None], progress: ProgressLine | None) -> Callable[[], None]:
     """What is done now and then while it is read."""
-    wanted = [topics.look] if topics is not None else []
-    wanted += [progress.show] if progress is not None else []
 
     def look() -> None:
-        for each in wanted:
-            each()
+        at_topics()
+        if progress is not None:
+            progress.show()
 
     return look
 

@@ -8,7 +8,7 @@ only once they are out, and a group commits nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import IO, TYPE_CHECKING
 
 from strandline.cli.fetched_rows import rows_of
@@ -52,6 +52,10 @@ class ConsumeLoop:
         """Called whenever a poll has come back, for who has to do something now and then."""
         self.lost: LostOffsets | None = None
         """Is told where each partition goes on; a group is none of its business."""
+        self.gone: Set[TopicPartition] = frozenset()
+        """Of these nothing comes any more, for good."""
+        self.unknown: Set[TopicPartition] = frozenset()
+        """These no broker knows, for a while or for good, which is told by `look`."""
         self._write = write
         self._out = out
         self._max_messages = max_messages
@@ -66,9 +70,9 @@ class ConsumeLoop:
         self._finish_by_position(consumer, remaining)
         quiet_since = self._session.monotonic()
         waits = Waits(consumer, self._session.monotonic)
-        waits.also = self.look
+        waits.also, waits.left_out = self.look, self.unknown
         while (is_endless or remaining) and not self._enough():
-            fetched = consumer.fetch_batches(timeout_ms=min(POLL_MS, self._timeout_ms or POLL_MS))
+            fetched = self._fetched(consumer)
             self._note_lost(fetched, remaining)
             printed = self._print(fetched, stops or {})
             for each in fetched:
@@ -83,6 +87,8 @@ class ConsumeLoop:
             if commits is not None:
                 commits.commit_now_and_then()
             waits.look()
+            for gone in self.gone & remaining.keys():
+                del remaining[gone]
             now = self._session.monotonic()
             if printed:
                 quiet_since = now
@@ -90,6 +96,14 @@ class ConsumeLoop:
                 if self.lost is not None:
                     self.lost.look(at_once=True)
                 return
+
+    def _fetched(self, consumer: Consumer) -> list[FetchedBatches]:
+        from strandline.client.errors import UnknownTopic
+
+        try:
+            return consumer.fetch_batches(timeout_ms=min(POLL_MS, self._timeout_ms or POLL_MS))
+        except UnknownTopic:  # who looks after topics decides whether it has gone; the others are read on
+            return []
 
     def fraction(self, ranges: Mapping[TopicPartition, tuple[int, int | None]]) -> float | None:
         """How much of these ranges has come, or of the records that are wanted; None where there is no end."""

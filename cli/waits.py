@@ -7,7 +7,7 @@ reason share a line, and what is said at one moment has few lines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,8 +43,13 @@ class WaitLines:
     def __init__(self) -> None:
         self._waits: dict[TopicPartition, _Wait] = {}
 
-    def next_lines(self, waiting: Mapping[TopicPartition, Exception], now: float) -> list[str]:
-        """What is to be said now that these partitions wait, and why."""
+    def next_lines(
+        self, waiting: Mapping[TopicPartition, Exception], now: float, left_out: Set[TopicPartition] = frozenset()
+    ) -> list[str]:
+        """What is to be said now that these partitions wait, and why; of those that are left out nothing."""
+        for partition in left_out:
+            self._waits.pop(partition, None)
+        waiting = {partition: why for partition, why in waiting.items() if partition not in left_out}
         ended = [partition for partition in self._waits if partition not in waiting]
         gone_on = [partition for partition in ended if self._waits.pop(partition).told is not None]
         new: dict[str, list[TopicPartition]] = {}
@@ -91,6 +96,8 @@ class Waits:
         self._next_look = 0.0
         self.also: Callable[[], None] = lambda: None
         """Called with each look: for what else is to be seen while time passes."""
+        self.left_out: Set[TopicPartition] = frozenset()
+        """Of these somebody else tells."""
 
     def look(self) -> None:
         """Cheap, unless it is time."""
@@ -98,5 +105,5 @@ class Waits:
         now = self._monotonic()
         if now >= self._next_look:
             self._next_look = now + LOOK_EVERY_S
-            for line in self._lines.next_lines(self._client.waiting(), now):
+            for line in self._lines.next_lines(self._client.waiting(), now, self.left_out):
                 click.echo(f"strandline: {line}", err=True)

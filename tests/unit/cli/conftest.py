@@ -243,6 +243,7 @@ class FakeConsumer(FakeClient):
     def __init__(self, cluster: FakeCluster) -> None:
         super().__init__(cluster)
         self.positions: dict[TopicPartition, int] = {}
+        self.polls_without_topic = 0
 
     def partitions_for_topic(self, topic: str, timeout_ms: float) -> list[int]:
         found = [each.partition for each in self.cluster.records if each.topic == topic]
@@ -293,7 +294,9 @@ class FakeConsumer(FakeClient):
 
     def _within_log(self, partition: TopicPartition, position: int) -> int:
         """Where it goes on by the reset policy, should the log not have this place any more."""
-        log = self.cluster.records.get(partition, [])
+        if partition not in self.cluster.records:
+            return position  # nobody says
+        log = self.cluster.records[partition]
         end = self.cluster.end(partition)
         beginning = log[0].offset if log else end
         if beginning <= position <= end:
@@ -309,6 +312,10 @@ class FakeConsumer(FakeClient):
         self.cluster.committed.setdefault(self.cluster.settings["group_id"], {}).update(
             {partition: GroupOffset(offset) for partition, offset in offsets.items()}
         )
+
+    def commit_nowait(self, offsets: dict[TopicPartition, int], on_done: Callable[..., None]) -> None:
+        self.commit(offsets, 0)
+        on_done(offsets, None)
 
     def poll(self, timeout_ms: int) -> dict[TopicPartition, list[FakeRecord]]:
         return {partition: records for partition, (_, records) in self._taken().items() if records}
@@ -326,6 +333,7 @@ class FakeConsumer(FakeClient):
         if self.cluster.polls == self.cluster.interrupt_at_poll:
             raise KeyboardInterrupt
         self.cluster.before_poll()
+        self._raise_gone()
         taken = {}
         for partition, before in self.positions.items():
             position = self._within_log(partition, before)
@@ -333,6 +341,13 @@ class FakeConsumer(FakeClient):
             taken[partition] = position, [each for each in log if each.offset >= position]
             self.positions[partition] = max(position, self.cluster.end(partition))
         return taken
+
+    def _raise_gone(self) -> None:
+        """As a consumer does now and then once its topic has gone for long."""
+        self.polls_without_topic += any(each not in self.cluster.records for each in self.positions)
+        if self.polls_without_topic and self.polls_without_topic % 20 == 0:
+            self.polls_without_topic += 1
+            raise unknown(next(each.topic for each in self.positions if each not in self.cluster.records))
 
 
 class FakeAdmin(FakeClient, FakeMovingAdmin):

@@ -72,3 +72,10 @@ def test_many_partitions_are_counted() -> None:
         assert len(told) == (1 if reason == "one" else MOST_NAMED + 1)
         assert told[-1].startswith("t-0, t-1, t-2, t-3, t-4 and 95 more" if reason == "one" else "t-5, t-6")
         assert lines.next_lines({}, TELL_AFTER_S) == ["t-0, t-1, t-2, t-3, t-4 and 95 more go on"]
+
+
+def test_of_what_is_left_out_nothing_is_told_not_even_that_it_goes_on() -> None:
+    lines = WaitLines()
+    lines.next_lines({A: Exception("x")}, 0)
+    assert lines.next_lines({A: Exception("x")}, TELL_AFTER_S) == ["t-0 waits: x"]
+    assert lines.next_lines({A: Exception("y")}, 30, {A}) == lines.next_lines({A: Exception("y")}, 60, {A}) == []
