@@ -5,7 +5,8 @@ and %h go up to the literal behind them, or, where a length (%V %S %R %K; %H for
 that says: then they may hold any bytes, and −1 is null. Numbers and %v{json} end by themselves. %p says where to; %t %o
 %e %i are read and passed over.
 
-Rules: a step never looks back; one that lacks bytes has the record begun anew when more have come.
+Rules: a step never looks back. One that lacks bytes says which, and is taken anew when they may have come: what a long
+record has already brought is not looked at again with each piece that comes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from strandline.cli.more_input import AnyPiece, ClosingQuote, Lack, Literal, MoreWanted, SomeBytes
 from strandline.cli.record_format import (
     BYTES_VERBS,
     Header,
@@ -41,10 +43,6 @@ from strandline.cli.record_input import (
 )
 
 
-class _MoreWanted(Exception):
-    """The record is not whole yet."""
-
-
 @dataclass(slots=True)
 class _Fields:
     """What is read of one record, or of one header: then its name is the key."""
@@ -57,6 +55,11 @@ class _Fields:
     key_bytes: int | None = None
     value_bytes: int | None = None
     headers_count: int | None = None
+    steps: int = 0
+    """So many are taken of a record's, up to `position`."""
+    position: int = 0
+    headers_bytes: int = 0
+    """So many the headers have that a step under way has read."""
 
 
 @dataclass(slots=True)
@@ -68,7 +71,7 @@ class _Input:
 
 
 Step = Callable[[_Input, int, _Fields], int]
-"""Reads what stands from there on; where it ends. Raises _MoreWanted, Refused."""
+"""Reads what stands from there on; where it ends. Raises MoreWanted, Refused."""
 
 _NUMBER = re.compile(rb"-?\d{1,19}")
 _JSON_TEXT = re.compile(rb'null|"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -98,11 +101,15 @@ class FormatReader(InputReader):
         self._steps = _steps(pieces, template, null)
         self._is_full = any(piece.verb in ("h", "T", "d") for piece in pieces)
         self._input = _Input()
+        self._pieces: list[bytes] = []
+        """What came behind that, as long as it cannot end the record."""
+        self._begun = _Fields()
+        self._lack: Lack = AnyPiece()
         self._next_line = 1
 
     def feed(self, chunk: bytes) -> list[Records]:
-        self._input.data += chunk
-        return self._read()
+        self._pieces.append(chunk)
+        return self._read() if self._lack.ends_with(chunk) else []
 
     def end(self) -> list[Records]:
         self._input.is_whole = True
@@ -110,38 +117,47 @@ class FormatReader(InputReader):
 
     def _read(self) -> list[Records]:
         """All that is whole; what goes to one partition and follows each other is one of the items."""
-        data, start, refused = self._input.data, 0, ""
+        self._input.data = data = b"".join([self._input.data, *self._pieces])
+        self._pieces, self._lack = [], AnyPiece()
+        begun, start, refused = self._begun, 0, ""
         found: list[Records] = []
         while start < len(data):
-            fields = _Fields()
             try:
-                end = self._one(start, fields)
-            except _MoreWanted:
+                self._go_on(begun)
+            except MoreWanted as wanted:
+                self._lack = wanted.lack
                 if self._input.is_whole:
                     refused = "the input ends in the middle of a record"
                 break
             except Refused as error:
                 refused = str(error)
                 break
-            if not found or found[-1].partition != fields.partition:
+            end = begun.position
+            if not found or found[-1].partition != begun.partition:
                 lines: list[int] = []
-                found.append(Records(lines, [], 0, fields.partition))
+                found.append(Records(lines, [], 0, begun.partition))
             batch = found[-1]
             lines.append(self._next_line)
-            batch.records.append(self._record(fields))
+            batch.records.append(self._record(begun))
             found[-1] = batch._replace(size_bytes=batch.size_bytes + end - start)
             self._next_line += data.count(b"\n", start, end)
-            start = end
+            begun, start = _Fields(), end
+            begun.position = end
         self._input.data = data[start:]
+        begun.position -= start
+        self._begun = begun
         if refused:
             self.error = InvalidInput(self._next_line, self._input.data, refused)
         return found
 
-    def _one(self, start: int, fields: _Fields) -> int:
-        position = start
-        for step in self._steps:
-            position = step(self._input, position, fields)
-        return position
+    def _go_on(self, fields: _Fields) -> None:
+        position, steps = fields.position, fields.steps
+        try:
+            for step in self._steps[steps:] if steps else self._steps:
+                position = step(self._input, position, fields)
+                steps += 1
+        finally:
+            fields.position, fields.steps = position, steps
 
     def _record(self, fields: _Fields) -> InputRecord:
         if self._is_full:
@@ -205,7 +221,7 @@ def _until(source: _Input, start: int, literal: bytes, is_last: bool) -> int:
         return found
     if source.is_whole and is_last:
         return len(source.data)
-    raise _MoreWanted
+    raise MoreWanted(Literal(literal, source.data[-len(literal) :]))
 
 
 def _literal(literal: bytes, *, is_last: bool) -> Step:
@@ -216,7 +232,7 @@ def _literal(literal: bytes, *, is_last: bool) -> Step:
         if is_last and source.is_whole and start == len(data):
             return start
         if literal.startswith(data[start : start + len(literal)]):
-            raise _MoreWanted
+            raise MoreWanted
         raise Refused(f"{literal!r} was to stand where {data[start : start + len(literal)]!r} stands")
 
     return step
@@ -226,7 +242,7 @@ def _number(verb: str) -> Step:
     def step(source: _Input, start: int, fields: _Fields) -> int:
         match = _NUMBER.match(source.data, start)
         if not source.is_whole and (match.end() if match else start + 1) >= len(source.data):
-            raise _MoreWanted
+            raise MoreWanted
         if match is None:
             raise Refused(f"%{verb} was to be a number")
         number = int(match[0])
@@ -256,7 +272,7 @@ def _note_length(fields: _Fields, verb: str, number: int) -> None:
 
 def _big_endian_length(source: _Input, start: int, fields: _Fields) -> int:
     if len(source.data) < start + 4:
-        raise _MoreWanted
+        raise MoreWanted
     _note_length(fields, "R", int.from_bytes(source.data[start : start + 4], "big", signed=True))
     return start + 4
 
@@ -276,7 +292,7 @@ def _bytes(
         if size is not None and decode is None:
             end = start + max(size, 0)
             if end > len(source.data):
-                raise _MoreWanted
+                raise MoreWanted(SomeBytes(end - len(source.data)))
             data = None if size < 0 else source.data[start:end]
         else:
             end = _until(source, start, literal, is_last)
@@ -305,8 +321,9 @@ def _json_text(verb: str) -> Step:
     def step(source: _Input, start: int, fields: _Fields) -> int:
         match = _JSON_TEXT.match(source.data, start)
         if match is None:
-            if source.data[start : start + 1] in (b"", b'"', b"n") and not source.is_whole:
-                raise _MoreWanted
+            begins = source.data[start : start + 1]
+            if begins in (b"", b'"', b"n") and not source.is_whole:
+                raise MoreWanted(ClosingQuote(source.data[start + 1 :]) if begins == b'"' else None)
             raise Refused(f"%{verb} was to be a text in JSON, or null")
         try:
             text = json.loads(match[0])
@@ -373,19 +390,21 @@ def _headers(steps: list[Step], literal: bytes) -> Step:
 
     def step(source: _Input, start: int, fields: _Fields) -> int:
         count = fields.headers_count
-        position = start
+        position = start + fields.headers_bytes
         while len(fields.headers) != count:
             if count is None:
                 if source.data.startswith(literal, position) or (source.is_whole and position == len(source.data)):
                     break
                 if literal.startswith(source.data[position:]):
-                    raise _MoreWanted
+                    raise MoreWanted
             header = _Fields()
             for each in steps:
                 position = each(source, position, header)
             if header.key is None:
                 raise Refused("a header has no name")
             fields.headers.append((header_name(header.key), header.value))
+            fields.headers_bytes = position - start
+        fields.headers_bytes = 0
         return position
 
     return step

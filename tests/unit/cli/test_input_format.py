@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strandline.cli import input_format
 from strandline.cli.input_format import input_reader
 from strandline.cli.json_input import JsonReader
 from strandline.cli.record_format import Header, InvalidFormat, Rows, compile_format, console_format, json_format
@@ -209,3 +211,57 @@ def test_a_long_record_is_put_together_once_however_many_bytes_end_it() -> None:
         assert reader.feed(b"x" * 50) == []
         assert max(map(len, reader._begun)) <= 52, "whoever joins what has come so far copies it with each chunk"
     assert [len(value) for _, value in reader.feed(b"\r\n;")[0].records] == [5_000]
+
+
+@given(
+    values=st.lists(st.text(alphabet='\\"n\n', max_size=12), min_size=1, max_size=3),
+    template=st.sampled_from([r"%v{json}\n", r"%v{json}", r"%p %K %k%v{json};%h{%k:%v{json}, }|"]),
+    piece_bytes=PIECE_BYTES,
+)
+def test_texts_of_json_end_where_they_end_however_they_are_cut(
+    values: list[str], template: str, piece_bytes: int
+) -> None:
+    records: list[FullRecord] = [
+        (b"k", value.encode(), [("a", value.encode())] if "%h" in template else [], 7) for value in values
+    ]
+    reader, until = input_reader(template), 3 if "%h" in template else 2
+    found = read(reader, compile_format(template)(printed(records)), piece_bytes)
+    assert (reader.error, [record[1:3] for record in found]) == (None, [record[1:until] for record in records])
+
+
+LONG = 50_000
+PIECE = 50
+
+
+@pytest.mark.parametrize(
+    ("template", "record", "most"),
+    [
+        (r"%p %v\n", b"1 " + b"x" * LONG + b"\n", 10),
+        (r"%p %v||\n", b"1 " + b"x|" * (LONG // 2) + b"|\n", 10),
+        (r"%S %v\n", b"%d " % LONG + b"x" * LONG + b"\n", 10),
+        (r"%v{json}\n", b'"' + b'\\"' * (LONG // 2) + b'"\n', 10),
+        (r"%h{%k=%v;}|%v\n", b"a=b;" * (LONG // 4) + b"|v\n", LONG),
+        (r"%H %h{%k=%v;}|%v\n", b"%d " % (LONG // 4) + b"a=b;" * (LONG // 4) + b"|v\n", LONG),
+    ],
+)
+def test_a_long_record_is_not_looked_at_anew_with_each_piece(
+    monkeypatch: pytest.MonkeyPatch, template: str, record: bytes, most: int
+) -> None:
+    """most: so many steps, of however many pieces."""
+    taken = 0
+    make = input_format._of_verb
+
+    def counted(*args: Any) -> Any:
+        step = make(*args)
+
+        def counting(*given: Any) -> int:
+            nonlocal taken
+            taken += 1
+            return step(*given)
+
+        return counting
+
+    monkeypatch.setattr(input_format, "_of_verb", counted)
+    reader = input_reader(template)
+    assert len(read(reader, record, PIECE)) == 1
+    assert taken <= most
