@@ -2,12 +2,14 @@
 
 Each is this command with a share of the records and of the rate; what they print as JSON is added up. Ctrl-C, from a
 terminal or not, reaches this process alone, which hands it on once to each, and each tells what it has. A second one
-ends them all at once.
+ends them all at once. One that was killed (SIGKILL) can hand on nothing: its end of a pipe closes, and the others end
+with it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -28,12 +30,13 @@ def of_processes(options: RunOptions, topic: str, bootstrap_servers: str, given:
     """The sum of all, and whether they were interrupted. ClickException: what one said instead of a result."""
     started: list[subprocess.Popen[bytes]] = []
     interrupted = False
+    theirs, kept_open = os.pipe()
     try:
         with _all_are_interrupts():
             try:
                 with _interrupts_afterwards():
                     for place in range(given["processes"]):
-                        started.append(_start(arguments(options, topic, bootstrap_servers, given, place)))
+                        started.append(_start(arguments(options, topic, bootstrap_servers, given, place), theirs))
                 outputs = [process.communicate() for process in started]
             except KeyboardInterrupt:
                 interrupted = True
@@ -44,6 +47,8 @@ def of_processes(options: RunOptions, topic: str, bootstrap_servers: str, given:
         for process in started:
             process.kill()  # nothing, where it has ended
             process.wait()
+        os.close(theirs)
+        os.close(kept_open)
     interrupted = interrupted or any(process.returncode == EXIT_INTERRUPTED for process in started)
     results = [found for output in outputs if (found := _result(*output, may_lack=interrupted)) is not None]
     if not results:
@@ -55,10 +60,14 @@ def of_processes(options: RunOptions, topic: str, bootstrap_servers: str, given:
     return result, interrupted
 
 
-def _start(command_line: list[str]) -> subprocess.Popen[bytes]:
+ENDS_WITH_STDIN = "--ends-with-stdin"
+"""The option of each of them that has it end with the process that started it."""
+
+
+def _start(command_line: list[str], stdin: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "strandline.cli", *command_line],
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         process_group=0,
@@ -126,4 +135,4 @@ def arguments(options: RunOptions, topic: str, bootstrap_servers: str, given: di
         found += ["--rate", str(given["rate"] / count)]
     for setting in options.settings:
         found += ["-X", setting]
-    return found
+    return [*found, ENDS_WITH_STDIN]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from strandline.cli.bench_load import Records, Schedule, load
-from strandline.cli.bench_processes import of_processes
+from strandline.cli.bench_processes import ENDS_WITH_STDIN, of_processes
 from strandline.cli.bench_run import (
     DEFAULT_SECONDS,
     GIVE_UP_S,
@@ -27,7 +27,8 @@ from strandline.cli.bench_run import (
 )
 from strandline.cli.bench_text import producer_interval, producer_total
 from strandline.cli.options import client_settings
-from strandline.cli.session import Session, bootstrap_of, session_of
+from strandline.cli.session import EXIT_INTERRUPTED, Session, bootstrap_of, session_of
+from strandline.runtime.processes.parent import end_with_stdin
 
 if TYPE_CHECKING:
     from strandline import Producer
@@ -63,11 +64,14 @@ MAX_BLOCK_MS = 10_000
     help="Most records that are handed over at once; 1: each by itself, with send().",
 )
 @click.option("--processes", type=click.IntRange(min=1), default=1, show_default=True, help="So many producers.")
+@click.option(ENDS_WITH_STDIN, is_flag=True, hidden=True)
 @click.pass_context
 def produce(ctx: click.Context, /, **given: Any) -> None:
     """Measure how fast records are taken, and how long it takes.
 
     The lines are those of kafka-producer-perf-test. Without --records and --seconds it takes ten seconds."""
+    if given.pop("ends_with_stdin"):
+        end_with_stdin(EXIT_INTERRUPTED)
     options = RunOptions.taken(given)
     session = session_of(ctx)
     if options.records is None and options.seconds is None:

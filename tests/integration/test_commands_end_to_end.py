@@ -17,6 +17,7 @@ from typing import IO, Any
 import pytest
 
 from strandline.cli.cluster import EmbeddedCluster
+from strandline.cli.process import ProcessId, identify
 
 TIMEOUT_S = 120
 
@@ -343,3 +344,24 @@ def test_benchmarks_measure_a_real_cluster_and_leave_nothing_behind(shell: Shell
     assert (ran.returncode, told["records"], told["failed"]) == (0, 50, 0), ran.stderr
     assert told["latency_ms"]["p50"] > 0
     assert shell("topics", "--list").stdout == before
+
+
+def test_producers_of_a_benchmark_end_with_the_process_that_was_killed(shell: Shell) -> None:
+    topic = created(shell, "bench-killed")
+    command = ("bench", "produce", "-t", topic, "--processes", "2", "--seconds", "600", "--rate", "50")
+    with shell.start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as parent:
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+        producers: list[ProcessId] = []
+
+        def are_started() -> bool:
+            producers[:] = [found for pid in children.read_text().split() if (found := identify(int(pid)))]
+            return len(producers) == 2
+
+        until(are_started)
+        assert shell("consume", "-t", topic, "--from-beginning", "-n", "1").returncode == 0
+        parent.kill()
+        parent.wait(TIMEOUT_S)
+    gone = [each.wait_gone(TIMEOUT_S) for each in producers]
+    for each in producers:
+        each.send(signal.SIGKILL)
+    assert all(gone)

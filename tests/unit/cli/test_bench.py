@@ -174,6 +174,7 @@ def test_processes_share_records_and_rate(count: int) -> None:
     options = RunOptions(None, None, None, None, False, 100, 5.0, 10, 1.0, None, "text", ("linger.ms=1",))
     given = {"processes": count, "acks": "1", "compression": "lz4", "keys": 2, "per_call": 9, "rate": 60.0}
     lines = [arguments(options, "t", "localhost:1", given, place) for place in range(count)]
+    assert {line.pop() for line in lines} == {"--ends-with-stdin"}
     asked = [dict(zip(line[2::2], line[3::2], strict=True)) for line in lines]
     assert sum(int(each["--records"]) for each in asked) == 100
     assert sum(float(each["--rate"]) for each in asked) == 60
