@@ -21,6 +21,7 @@ from strandline.cli.options import (
     legal_topic,
     output_option,
     page_option,
+    setting_name,
     settings_option,
     show_json,
     topic_option,
@@ -118,9 +119,7 @@ def restore(
     --resume finds that it holds the beginning of the archive."""
     servers = bootstrap_of(session_of(ctx), bootstrap)
     topic_configs = dict(key_value(each, "--config") for each in configs)
-    writer_settings = {
-        key.replace(".", "_").replace("-", "_"): value for key, value in client_settings(settings).items()
-    }
+    writer_settings = {setting_name(key): value for key, value in client_settings(settings).items()}
     ask_cluster(ctx, servers, settings)
     with pipeline("restore", output) as (spark, on_step):
         from strandline.runtime.disk_posix import PosixDisk

@@ -25,7 +25,7 @@ from strandline.cli.bench_run import (
     topic_of,
 )
 from strandline.cli.bench_text import round_trips_interval, round_trips_total
-from strandline.cli.options import client_settings
+from strandline.cli.options import client_settings, setting_name
 from strandline.cli.session import bootstrap_of, session_of
 from strandline.client.settings import ConsumerSettings, ProducerSettings
 from strandline.protocol.types import TopicPartition
@@ -85,11 +85,7 @@ def round_trips(ctx: click.Context, /, **given: Any) -> None:
 def _of(kind: type[ProducerSettings] | type[ConsumerSettings], settings: dict[str, object]) -> dict[str, object]:
     """Those that such a client has; what neither has is given to both, which refuse it by name."""
     mine, others = (set(each.__dataclass_fields__) for each in _both(kind))
-    return {
-        key: value
-        for key, value in settings.items()
-        if (name := key.replace(".", "_").replace("-", "_")) in mine or name not in others
-    }
+    return {key: value for key, value in settings.items() if (name := setting_name(key)) in mine or name not in others}
 
 
 def _both(kind: type[ProducerSettings] | type[ConsumerSettings]) -> tuple[type[Any], type[Any]]:

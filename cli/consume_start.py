@@ -25,6 +25,7 @@ from strandline.cli.offset_range import (
     parse_offset_range,
     resolve,
 )
+from strandline.cli.options import key_of_setting
 from strandline.cli.waits import MOST_NAMED
 from strandline.protocol.types import TopicPartition
 
@@ -40,13 +41,13 @@ RESET_SETTING = "auto_offset_reset"
 def reset_policy(settings: dict[str, object]) -> str | None:
     """What `-X auto.offset.reset` says, taken out of the settings: here it says where to begin, too. UsageError for a
     value that it cannot have."""
-    for key in list(settings):
-        if key.replace(".", "_").replace("-", "_") == RESET_SETTING:
-            policy = settings.pop(key)
-            if policy not in ("earliest", "latest", "none"):
-                raise click.UsageError(f"-X {key}={policy} is none of earliest, latest, none")
-            return str(policy)
-    return None
+    key = key_of_setting(settings, RESET_SETTING)
+    if key is None:
+        return None
+    policy = settings.pop(key)
+    if policy not in ("earliest", "latest", "none"):
+        raise click.UsageError(f"-X {key}={policy} is none of earliest, latest, none")
+    return str(policy)
 
 
 def one_offset(given: Sequence[str], group: str | None) -> str | None:

@@ -60,7 +60,8 @@ class TopicCheck:
         near = near_names(self._topic, admin.list_topics())
         if not self._may_create:
             raise click.ClickException(
-                f"topic '{self._topic}' does not exist{near}; without --no-create it is created, "
+                f"topic '{self._topic}' does not exist{near}; without --no-create (or "
+                f"-X allow.auto.create.topics=false) it is created, "
                 f"'strandline topics create {self._topic}' does it with partitions and replicas of your choice"
             )
         try:

@@ -193,7 +193,7 @@ def common_settings(pairs: Iterable[str]) -> dict[str, object]:
     from strandline.client.settings import ClientSettings
 
     common = {each.name for each in dataclasses.fields(ClientSettings)}
-    given = {key.replace(".", "_").replace("-", "_"): value for key, value in client_settings(pairs).items()}
+    given = {setting_name(key): value for key, value in client_settings(pairs).items()}
     return {key: given[key] for key in given if key in common}
 
 
@@ -218,6 +218,16 @@ _OF_PROGRAMS = (
 )
 
 
+def setting_name(key: str) -> str:
+    """As clients name it: dots and hyphens count as underscores."""
+    return key.replace(".", "_").replace("-", "_")
+
+
+def key_of_setting(settings: Iterable[str], name: str) -> str | None:
+    """How the setting is written there, if it is."""
+    return next((key for key in settings if setting_name(key) == name), None)
+
+
 def client_settings(pairs: Iterable[str]) -> dict[str, object]:
     """`-X linger.ms=20` becomes the keyword argument `linger.ms`, which the clients understand and call it by in their
     errors; numbers and booleans become such."""
@@ -225,7 +235,7 @@ def client_settings(pairs: Iterable[str]) -> dict[str, object]:
     seen: set[str] = set()
     for pair in pairs:
         key, value = key_value(pair, "-X")
-        name = key.replace(".", "_").replace("-", "_")
+        name = setting_name(key)
         if name in seen:
             raise click.UsageError(f"-X {key} is given twice")
         if name == "bootstrap_servers":

@@ -23,6 +23,7 @@ from strandline.cli.kcat_letters import kcat_letters
 from strandline.cli.options import (
     bootstrap_option,
     client_settings,
+    key_of_setting,
     key_value,
     output_option,
     settings_option,
@@ -45,6 +46,8 @@ MAX_BLOCK_MS = 10_000
 
 GIVE_UP_S = 0.5
 """How long records that are on their way may take once the command has failed or was interrupted."""
+
+CREATES_SETTING = "allow_auto_create_topics"
 
 PROPERTIES: dict[str, type] = {
     "parse.key": bool,
@@ -139,10 +142,11 @@ def produce(ctx: click.Context, /, **options: Any) -> None:
     reader = reader_of(asked)
     headers = [header_of(text) for text in asked.headers]
     servers = bootstrap_of(session, asked.bootstrap)
-    producer = session.producer(servers, **settings_of(asked))
+    settings = settings_of(asked)
+    producer = session.producer(servers, **settings)
     waits = Waits(producer, session.monotonic)
     tally = Tally(producer, asked.topic, waits, verbose=asked.verbose, as_json=asked.output == "json")
-    check = TopicCheck(session, servers, asked.settings, asked.topic, may_create=not asked.no_create)
+    check = TopicCheck(session, servers, asked.settings, asked.topic, may_create=may_create(settings))
     interactive = asked.source.isatty() and sys.stdout.isatty()
     progress = ProgressLine(
         lambda: Done(
@@ -235,8 +239,16 @@ def settings_of(asked: Asked) -> dict[str, object]:
         **client_settings(asked.settings),
     }
     if asked.no_create:  # not only for the first record: the topic may be deleted later
-        settings["allow_auto_create_topics"] = False
+        key = key_of_setting(settings, CREATES_SETTING) or CREATES_SETTING
+        if settings.get(key) is True:
+            raise click.UsageError(f"--no-create and -X {key}=true exclude each other")
+        settings[key] = False
     return settings
+
+
+def may_create(settings: dict[str, object]) -> bool:
+    """Whether brokers are asked to create the topic."""
+    return settings.get(key_of_setting(settings, CREATES_SETTING) or "") is not False
 
 
 def reader_of(asked: Asked) -> InputReader:

@@ -384,14 +384,24 @@ def test_a_topic_that_is_created_is_told_with_what_was_meant_perhaps(shell: Any,
     assert ran.err.splitlines()[0].endswith("(did you mean orders?)")
 
 
-def test_no_create_refuses_a_topic_that_is_not_there(shell: Any, tmp_path: Path) -> None:
+NO_CREATE = ("--no-create",), ("-X", "allow.auto.create.topics=false"), ("-X", "allow_auto_create_topics=false")
+
+
+@pytest.mark.parametrize("option", NO_CREATE)
+def test_a_topic_that_is_not_there_is_not_created_where_that_is_forbidden(
+    shell: Any, tmp_path: Path, option: tuple[str, ...]
+) -> None:
     source = write_lines(tmp_path / "in", b"a\n")
     for args in ((), ("-p", "0")):
-        ran = shell("produce", "-t", "tt", "--no-create", "-l", source, *args)
+        ran = shell("produce", "-t", "tt", *option, "-l", source, *args)
         assert (ran.code, shell.cluster.produced, "tt" in shell.cluster.topics) == (1, [], False)
-        assert ran.err.startswith("strandline: topic 'tt' does not exist (did you mean t?); without --no-create it is ")
+        assert ran.err.startswith(
+            "strandline: topic 'tt' does not exist (did you mean t?); without --no-create (or -X "
+        )
         assert ran.err.count("\n") == 1
-    assert shell("produce", "-t", "t", "--no-create", "-l", source).code == 0
+    assert shell("produce", "-t", "t", *option, "-l", source).code == 0
+    ran = shell("produce", "-t", "t", "--no-create", "-X", "allow.auto.create.topics=true", "-l", source)
+    assert (ran.code, "exclude each other" in ran.err) == (2, True)
 
 
 def test_no_create_holds_for_as_long_as_it_sends(shell: Any, tmp_path: Path) -> None:
