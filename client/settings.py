@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -25,6 +25,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 BUFFER_FULL_POLICIES = ("block", "drop", "raise")
 RESET_POLICIES = ("earliest", "latest", "none")
 ASSIGNMENT_STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
+
+FUNCTIONS = ("key_serializer", "value_serializer", "key_deserializer", "value_deserializer", "partitioner")
 
 Deserializer = Callable[[bytes], Any]
 
@@ -218,53 +220,69 @@ def parse_addresses(bootstrap_servers: str) -> list[Address]:
 def _checked(item: dataclasses.Field[Any], given: str, value: Any) -> Any:
     """`value` as the type of the field, within its limits."""
     if item.name == "acks":
-        if str(value) not in ACKS:
-            raise InvalidClientConfig(f"acks={value!r}: use 0, 1 or all")
+        if not isinstance(value, int | str) or str(value) not in ACKS:
+            raise InvalidClientConfig(f"{given}={value!r}: use 0, 1 or all")
         return ACKS[str(value)]
-    if item.name == "identity" and not isinstance(value, ProducerIdentity | None):
-        raise InvalidClientConfig(f"identity={value!r} is not a ProducerIdentity")
-    if item.name.endswith(("_serializer", "_deserializer")) and not (value is None or callable(value)):
-        raise InvalidClientConfig(f"{given}={value!r} is not a function")
+    if item.name == "identity":
+        if not isinstance(value, ProducerIdentity | None):
+            raise InvalidClientConfig(f"{given}={value!r} is not a ProducerIdentity; leave it out where there is none")
+        return value
+    if item.name in FUNCTIONS:
+        if not (value is None or callable(value)):
+            raise InvalidClientConfig(f"{given}={value!r} is not a function; leave it out where there is none")
+        return value
     if item.name == "bootstrap_servers" and not isinstance(value, str):
         if isinstance(value, bytes) or not isinstance(value, Iterable):
             raise InvalidClientConfig(f"{given}={value!r} is not host:port, nor a list of these")
         value = ",".join(str(part) for part in value)
     if "several_of" in item.metadata:
-        names = tuple(part.strip() for part in (value.split(",") if isinstance(value, str) else value))
-        known = item.metadata["several_of"]
-        if not names or not set(names) <= set(known):
-            raise InvalidClientConfig(f"{given}={value!r}: use one or several of {', '.join(known)}")
-        return names
+        return _several(item.metadata["several_of"], given, value)
     if "choices" in item.metadata:
-        if value not in item.metadata["choices"]:
+        if not isinstance(value, str) or value not in item.metadata["choices"]:
             raise InvalidClientConfig(f"{given}={value!r}: use one of {', '.join(item.metadata['choices'])}")
         return value
     if "minimum" in item.metadata:
-        if value is None and item.default is None:
-            return None
-        return _number(item, given, value)
+        return None if value is None and item.default is None else _number(item, given, value)
     if item.type == "str":
         return _string(item, given, value)
-    if item.type in ("bool", "bool | None") and isinstance(value, str):
-        if value.lower() not in ("true", "false"):
-            raise InvalidClientConfig(f"{given}={value!r}: use true or false")
-        return value.lower() == "true"
-    return value
+    assert item.type in ("bool", "bool | None"), item
+    return None if value is None and item.default is None else _boolean(given, value)
+
+
+def _boolean(given: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, str) or value.lower() not in ("true", "false"):
+        raise InvalidClientConfig(f"{given}={value!r}: use true or false")
+    return value.lower() == "true"
+
+
+def _several(known: tuple[str, ...], given: str, value: Any) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    names: tuple[str, ...] = ()
+    if isinstance(parts, Collection) and all(isinstance(part, str) for part in parts):
+        names = tuple(part.strip() for part in parts)
+    if not names or not set(names) <= set(known):
+        raise InvalidClientConfig(f"{given}={value!r}: use one or several of {', '.join(known)}")
+    return names
 
 
 def _number(item: dataclasses.Field[Any], given: str, value: Any) -> float:
     whole, minimum, maximum = item.type == "int", item.metadata["minimum"], item.metadata["maximum"]
+    unit = item.metadata["unit"]
+    is_cut = isinstance(value, bool | bytes | bytearray)  # Python takes these for numbers
     try:
         number: float = int(value) if whole else float(value)
-        is_cut = whole and not isinstance(value, str) and number != value
+        is_cut = is_cut or (whole and not isinstance(value, str) and number != value)
     except (TypeError, ValueError, OverflowError):
         is_cut = True
     if is_cut:
-        raise InvalidClientConfig(f"{given}={value!r} is not {'an integer' if whole else 'a number'}")
-    if isinstance(value, bool) or not number >= minimum:
-        raise InvalidClientConfig(f"{given}={value!r}: at least {minimum} {item.metadata['unit']}")
+        kind = "an integer" if whole else "a number"
+        raise InvalidClientConfig(f"{given}={value!r} is not {kind}; give at least {minimum} {unit}")
+    if not number >= minimum:
+        raise InvalidClientConfig(f"{given}={value!r}: at least {minimum} {unit}")
     if number > maximum:
-        raise InvalidClientConfig(f"{given}={value!r}: at most {maximum} {item.metadata['unit']}")
+        raise InvalidClientConfig(f"{given}={value!r}: at most {maximum} {unit}")
     return number
 
 
@@ -273,6 +291,12 @@ def _string(item: dataclasses.Field[Any], given: str, value: Any) -> str:
         return ""  # none, as in other clients
     if not isinstance(value, str):
         raise InvalidClientConfig(f"{given}={value!r} is not a string; leave it out where there is none")
-    if item.name != "bootstrap_servers" and len(value.encode(errors="replace")) > MAX_STRING_BYTES:
+    try:
+        size_bytes = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidClientConfig(
+            f"{given}={value!r} cannot be written in UTF-8; leave out its lone surrogates"
+        ) from None
+    if item.name != "bootstrap_servers" and size_bytes > MAX_STRING_BYTES:
         raise InvalidClientConfig(f"{given} is longer than {MAX_STRING_BYTES} bytes")
     return value

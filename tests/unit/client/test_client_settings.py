@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import collections.abc
+import dataclasses
 import math
+import re
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from strandline.client.errors import InvalidClientConfig
 from strandline.client.partitioner import murmur2, partition_for_key
-from strandline.client.settings import ConsumerSettings, ProducerSettings, from_mapping, parse_addresses
+from strandline.client.settings import (
+    AdminSettings,
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+    from_mapping,
+    parse_addresses,
+)
+from strandline.protocol.types import TopicPartition
 from strandline.runtime.network import Address
 
 
@@ -75,6 +88,62 @@ def test_a_consumer_may_wait_for_ever_and_be_of_no_group() -> None:
     settings = from_mapping(ConsumerSettings, {**given, "max_poll_records": 5.0})
     assert (settings.bootstrap_servers, settings.consumer_timeout_ms) == ("a:1,b:2", math.inf)
     assert (settings.group_id, repr(settings.max_poll_records)) == ("", "5")
+
+
+TABLES = (ProducerSettings, ConsumerSettings, AdminSettings)
+SETTINGS = [(table, item.name) for table in TABLES for item in dataclasses.fields(table)]
+ANYTHING = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 10),
+    st.floats(),
+    st.complex_numbers(),
+    st.decimals(),
+    st.text(max_size=3),
+    st.binary(max_size=3),
+    st.binary(max_size=3).map(bytearray),
+    st.lists(st.one_of(st.integers(), st.text(max_size=2), st.none()), max_size=2),
+    st.dictionaries(st.text(max_size=2), st.integers(), max_size=2),
+    st.sets(st.integers(), max_size=2),
+    st.sampled_from(
+        ["true", "range", "all", "none", "a:1", "5", "\ud800", object(), object, len, TopicPartition("t", 0)]
+    ),
+)
+
+
+def is_of(value: object, kind: Any) -> bool:
+    """Whether it is what the table says."""
+    if get_origin(kind) is UnionType:
+        return any(is_of(value, each) for each in get_args(kind))
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(isinstance(each, str) for each in value)
+    if get_origin(kind) is collections.abc.Callable:
+        return callable(value)
+    return type(value) is kind
+
+
+@given(setting=st.sampled_from(SETTINGS), value=ANYTHING)
+@example(setting=(ConsumerSettings, "check_crcs"), value=None)
+@example(setting=(ConsumerSettings, "check_crcs"), value=1)
+@example(setting=(ConsumerSettings, "partition_assignment_strategy"), value=5)
+@example(setting=(ConsumerSettings, "partition_assignment_strategy"), value=[["range"]])
+@example(setting=(ProducerSettings, "partitioner"), value=5)
+@example(setting=(ProducerSettings, "linger_ms"), value=b"5")
+@example(setting=(ProducerSettings, "acks"), value=b"1")
+@example(setting=(ProducerSettings, "client_id"), value="\ud800")
+def test_whatever_is_given_is_what_the_table_says_or_one_error_that_names_it(
+    setting: tuple[type[ClientSettings], str], value: object
+) -> None:
+    table, name = setting
+    try:
+        settings = from_mapping(table, {"bootstrap_servers": "a:1", name: value})
+    except InvalidClientConfig as error:
+        text = str(error)
+        assert text.startswith(name) and "\n" not in text
+        assert re.search("; |: |, nor |needs | is not host:port", text), "the remedy"
+        assert repr(value) in text or name in ("bootstrap_servers", "enable_idempotence")
+    else:
+        assert is_of(getattr(settings, name), get_type_hints(table)[name])
 
 
 def test_bootstrap_servers_are_required() -> None:
