@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar, Unpack
 
 import trio
 
+from strandline.client import metrics
 from strandline.client.configurations import Ask, alter_configs, describe_configs
 from strandline.client.errors import (
     AnsweredError,
@@ -330,6 +331,14 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading):
     async def describe_cluster(self, *, timeout_ms: float | None = None) -> ClusterView:
         """Cluster id, controller and live brokers; no topics. The last cause after `timeout_ms`."""
         return await self._ask_any([], timeout_ms)
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers about this client, under Kafka's names, as of now.
+
+        Total: request-total (answered ones, without those for the cluster's layout). Now: connection-count,
+        requests-in-flight. In ms: request-latency-avg, request-latency-max, metadata-age (−1: never heard, or closed).
+        """
+        return metrics.of_calls(self._calls, self._metadata, metrics.now_s())
 
     # --- Tasks ---
 

@@ -333,6 +333,7 @@ class AioAdmin(_AioClient[Admin]):
     def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[AdminOptions]) -> None:
         super().__init__(lambda: Admin(bootstrap_servers, **settings))
 
+    metrics = told(TrioAdmin.metrics)
     create_topic = awaited(TrioAdmin.create_topic)
     create_topics = awaited(TrioAdmin.create_topics)
     delete_topic = awaited(TrioAdmin.delete_topic)

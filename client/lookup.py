@@ -19,6 +19,7 @@ from strandline.client.links import Links
 from strandline.client.metadata import Metadata, backoff_ms
 from strandline.client.request_bounds import ALL_ASKED, in_parts, of
 from strandline.client.settings import ClientSettings
+from strandline.client.timed import RequestTimes
 from strandline.protocol.errors import RemoteProtocolError
 from strandline.protocol.messages import (
     ListOffsetsPartition,
@@ -48,6 +49,8 @@ class BrokerCalls:
     """One request at a time per broker; connections open on demand."""
 
     def __init__(self, links: Links) -> None:
+        self.times = RequestTimes()
+        self.in_flight = 0
         self._links = links
         self._connections: dict[int, Connection] = {}
         self._locks: dict[int, trio.Lock] = {}
@@ -66,10 +69,26 @@ class BrokerCalls:
                 connection = self._connections.get(broker_id)
                 if connection is None or connection.closed:
                     connection = self._connections[broker_id] = await self._links.open(broker_id)
-                response, attachments = await connection.roundtrip(message, timeout_ms=timeout_ms)
+                response, attachments = await self._timed(connection, message, timeout_ms)
                 assert isinstance(response, answer)
                 return response, bytes(attachments)  # the view ends with the next request
         raise RequestTimedOut(f"broker {broker_id} did not answer {type(message).__name__} within {timeout_ms:g} ms")
+
+    async def _timed(
+        self, connection: Connection, message: Request, timeout_ms: float | None
+    ) -> tuple[Message, memoryview]:
+        began = trio.current_time()
+        self.in_flight += 1
+        try:
+            answer = await connection.roundtrip(message, timeout_ms=timeout_ms)
+        finally:
+            self.in_flight -= 1
+        self.times.add(trio.current_time() - began)
+        return answer
+
+    def connections(self) -> list[Connection]:
+        """Those that are open."""
+        return [connection for connection in self._connections.values() if not connection.closed]
 
     def close(self) -> None:
         for connection in self._connections.values():

@@ -12,6 +12,9 @@ import trio
 from strandline.client.accumulator import Accumulator
 from strandline.client.assignment import Assigned
 from strandline.client.links import Links
+from strandline.client.lookup import BrokerCalls
+from strandline.client.metadata import Metadata
+from strandline.client.timed import RequestTimes
 from strandline.protocol.types import NO_OFFSET, TopicPartition
 
 
@@ -24,11 +27,24 @@ def now_s() -> float | None:
 
 
 def of_connections(links: Links, now: float | None) -> dict[str, float]:
-    """What all clients have alike."""
-    connections, times, heard_at = links.connections(), links.times, links.metadata.updated_at
+    """What producers and consumers have alike, about the connections that carry records."""
+    connections = links.connections()
+    in_flight = sum(connection.in_flight for connection in connections)
+    return _of_requests(len(connections), in_flight, links.times, links.metadata, now)
+
+
+def of_calls(calls: BrokerCalls, metadata: Metadata, now: float | None) -> dict[str, float]:
+    """The same of who asks brokers one question at a time."""
+    return _of_requests(len(calls.connections()), calls.in_flight, calls.times, metadata, now)
+
+
+def _of_requests(
+    connections: int, in_flight: int, times: RequestTimes, metadata: Metadata, now: float | None
+) -> dict[str, float]:
+    heard_at = metadata.updated_at
     return {
-        "connection-count": len(connections),
-        "requests-in-flight": sum(connection.in_flight for connection in connections),
+        "connection-count": connections,
+        "requests-in-flight": in_flight,
         "request-total": times.count,
         "request-latency-avg": times.total_s * 1000 / times.count if times.count else 0.0,
         "request-latency-max": times.max_s * 1000,

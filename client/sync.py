@@ -263,6 +263,7 @@ class Admin(Front[TrioAdmin]):
     ) -> None:
         super().__init__(lambda: TrioAdmin(bootstrap_servers, environment=environment, **settings))
 
+    metrics = told(TrioAdmin.metrics)
     create_topic = blocking(TrioAdmin.create_topic)
     create_topics = blocking(TrioAdmin.create_topics)
     delete_topic = blocking(TrioAdmin.delete_topic)

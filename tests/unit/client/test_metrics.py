@@ -6,8 +6,8 @@ import asyncio
 
 import trio
 
-from strandline import Consumer, Producer, TrioProducer
-from strandline.aio import AioProducer
+from strandline import Admin, Consumer, Producer, TrioAdmin, TrioProducer
+from strandline.aio import AioAdmin, AioProducer
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 from unit.client.fake_broker import ApiKey, FakeCluster, Fault
@@ -119,3 +119,40 @@ def test_threads_are_told_the_same(cluster: FakeCluster) -> None:
         producer.send("t", b"x").result()
         assert producer.metrics()["record-send-total"] == 1
         assert client.metrics()["records-consumed-total"] == 0
+
+
+async def test_an_admin_client_counts_what_it_asks(autojump_clock) -> None:
+    fake = FakeCluster(2)
+    fake.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await fake.start(nursery)
+        async with TrioAdmin(fake.bootstrap, environment=fake.environment()) as client:
+            assert set(client.metrics().values()) <= {0, client.metrics()["metadata-age"]}
+            await client.create_topic("u", 1, 1)
+            await trio.sleep(2)
+            await client.delete_topic("u")
+            told = client.metrics()
+            assert (told["connection-count"], told["requests-in-flight"], told["request-total"]) == (1, 0, 2)
+            assert 0 <= told["request-latency-avg"] <= told["request-latency-max"]
+            assert told["metadata-age"] >= 2_000
+            for broker in fake.brokers:
+                broker.faults[ApiKey.METADATA].append(Fault(hang=True))
+            nursery.start_soon(client.list_topics)
+            await trio.sleep(0.5)
+            assert client.metrics()["requests-in-flight"] == 1
+            nursery.cancel_scope.cancel()
+
+
+def test_all_admin_clients_tell_it_open_or_closed(cluster: FakeCluster) -> None:
+    with Admin(cluster.bootstrap) as client:
+        client.list_topics()
+        assert client.metrics()["request-total"] == 1
+    told = client.metrics()
+    assert (told["request-total"], told["connection-count"], told["metadata-age"]) == (1, 0, -1)
+
+    async def asyncio_too() -> float:
+        async with AioAdmin(cluster.bootstrap) as client:
+            await client.list_topics()
+            return client.metrics()["request-total"]
+
+    assert asyncio.run(asyncio_too()) == 1
