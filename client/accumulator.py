@@ -201,22 +201,26 @@ class PartitionQueue:
         return index
 
     def close_builder(self) -> int:
-        """The open batch becomes ready; the bytes of memory that it turned out not to need."""
+        """The open batch becomes ready; the bytes of memory that it turned out not to need. Raises what the codec does
+        (no memory, …); then it is still open."""
         builder = self.builder
         assert builder is not None
-        self.builder = None
         data = builder.build()
+        self.builder = None
         self.ready.append(
             Batch(self.number, self.topic_partition, data, builder.records_count, self._sinks, self.deadline)
         )
         self._sinks = []
         return self._reserved_bytes - len(data)
 
-    def discard_builder(self) -> int:
-        """The open batch, which has no records, is forgotten; the bytes of memory that were kept for it."""
-        assert self.builder is not None and not self.builder.records_count
-        self.builder = None
-        return self._reserved_bytes
+    def discard_builder(self) -> tuple[Batch, int]:
+        """The open batch is not sent: its records as a batch without bytes, and the bytes of memory that were kept for
+        it."""
+        assert self.builder is not None
+        count, self.builder = self.builder.records_count, None
+        batch = Batch(self.number, self.topic_partition, bytearray(), count, self._sinks, self.deadline)
+        self._sinks = []
+        return batch, self._reserved_bytes
 
     def take(self, max_bytes: int) -> list[Batch]:
         """The next group, now under way: ready batches up to `max_bytes`, at least one; one where they are numbered."""
@@ -371,13 +375,27 @@ class Accumulator:
         """`is_full`: the next record has no room in it."""
         assert queue.builder is not None
         if not queue.builder.records_count:  # its first record was refused: nobody waits for it
-            self.used_bytes -= queue.discard_builder()
+            self.used_bytes -= queue.discard_builder()[1]
             del self.outstanding[queue.number]
             self.on_settled()
             return
         size_bytes = queue.builder.size_bytes
         queue.filled_bytes += max(size_bytes, self.settings.batch_limit_bytes) if is_full else size_bytes
-        self.used_bytes -= queue.close_builder()
+        try:
+            self.used_bytes -= queue.close_builder()
+        except Exception as error:
+            self._give_up_open(queue, error)
+
+    def _give_up_open(self, queue: PartitionQueue, error: Exception) -> None:
+        """No batch can be made of these records; those of others are none the worse for it."""
+        batch, reserved_bytes = queue.discard_builder()
+        self.used_bytes -= reserved_bytes
+        text = f"{batch.records_count} records for {batch.topic_partition} cannot be made a batch: {error!r}"
+        failure = DeliveryFailed(text, outcome_unknown=False, cause=error)
+        failure.__cause__ = error
+        if queue.numbering is not None:
+            queue.numbering.note_failure(failure)
+        self.give_up(batch, failure)
 
     def next_number(self) -> int:
         """Batches with lower numbers were opened before now."""

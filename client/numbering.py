@@ -90,6 +90,11 @@ class Numbering:
         self.is_void = self.is_proven = False
         return True
 
+    def note_failure(self, failure: DeliveryFailed) -> None:
+        """A batch was given up: nothing may follow it with given numbers."""
+        if self.is_given:
+            self.failure = self.failure or failure
+
     def take(self, records_count: int) -> tuple[int, int, int]:
         """(producer id, epoch, base sequence) of the next batch."""
         assert not self.is_void

@@ -164,7 +164,7 @@ class Sender:
     def _give_up(self, queue: PartitionQueue, batch: Batch, failure: DeliveryFailed) -> None:
         """Before its time, so that nothing may follow it with given numbers."""
         if queue.numbering is not None and queue.numbering.is_given:
-            queue.numbering.failure = queue.numbering.failure or failure
+            queue.numbering.note_failure(failure)
             if isinstance(failure, ProducerFenced):
                 self._fenced = self._fenced or failure
         self._accumulator.give_up(batch, failure)
