@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from strandline.client.errors import CorruptRecords
+from strandline.client.errors import CorruptRecords, LogTruncated
 from strandline.client.record import ConsumerRecord, Loan
 from strandline.protocol.errors import RemoteProtocolError
 from strandline.protocol.records import BatchHeader, InvalidBatch, compiled_records, scan
@@ -154,6 +154,12 @@ class Assigned:
         self.end_loan()
         if loan is None or (offset := loan.next_offset) is None:
             return
+        if isinstance(self.error, LogTruncated):
+            error, read = self.error, loan.records[loan.taken].offset
+            self.set_position(read)
+            if read > error.diverging_offset:  # else nothing is gone of what the program has had
+                self.error = error
+            return
         if loan.generation != self.generation or self.reset_to is not None:
             if self.reset_to is not None or offset != self.position:
                 self.set_position(offset)
@@ -170,11 +176,16 @@ class Assigned:
         self.checked_epoch = NO_EPOCH
         self._forget()
 
-    def part_at(self, offset: int, leader_epoch: int) -> None:
-        """The log has other records from there on than those that were read, and than those that are lent."""
+    def part_at(self, offset: int, leader_epoch: int, error: LogTruncated | None = None) -> None:
+        """The log has other records from there on than those that were read: what is buffered or lent of them is not
+        handed out any more. Go on there, or have the next poll raise the error."""
         if self.lent is not None:
-            self.lent.parts_at = offset
-        self.set_position(offset, leader_epoch)
+            self.lent.parts_at, self.lent.is_over = offset, True
+        if error is None:
+            self.set_position(offset, leader_epoch)
+        else:
+            self.refetch()
+            self.error = error
 
     def ask_reset(self, timestamp: int) -> None:
         """Look the position up (EARLIEST or LATEST)."""

@@ -118,11 +118,12 @@ class Positions:
             return
         diverging = end.end_offset
         text = (
-            f"the log of {state.topic_partition} was truncated: this consumer is at offset {state.position}, but the "
-            f"leader of epoch {epoch} has another log from offset {diverging} on (an unclean election)"
+            f"the log of {state.topic_partition} was truncated: this consumer is at offset {state.read_position}, but "
+            f"the leader of epoch {epoch} has another log from offset {diverging} on (an unclean election)"
         )
         if self._settings.auto_offset_reset == "none":
-            state.error = LogTruncated(f"{text}; seek to {diverging}, or set auto_offset_reset", diverging)
+            error = LogTruncated(f"{text}; seek to {diverging}, or set auto_offset_reset", diverging)
+            state.part_at(diverging, end.leader_epoch, error)
             return
         state.part_at(diverging, end.leader_epoch)
         state.checked_epoch = epoch

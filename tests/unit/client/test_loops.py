@@ -122,35 +122,6 @@ async def stop_behind(client: Any, last: int) -> None:
             return
 
 
-@pytest.mark.parametrize(("last", "goes_on_at"), [(29, 30), (69, 50)])
-async def test_a_loop_goes_on_no_later_than_where_a_truncated_log_has_other_records(
-    autojump_clock, last: int, goes_on_at: int
-) -> None:
-    """The consumer has read up to 100 by then, of which the loop was handed a part."""
-    fake = FakeCluster(2)
-    fake.add_topic("t")
-    for begin in range(0, 200, 10):
-        fake.fill(T0, [b"old %d" % offset for offset in range(begin, begin + 10)])
-    async with trio.open_nursery() as nursery:
-        await fake.start(nursery)
-        async with consumer(fake, metadata_max_age_ms=500, max_poll_records=100) as client:
-            await client.assign([T0])
-            await stop_behind(client, last)
-            fake.logs[T0].truncate(50)
-            fake.move(T0, 1)
-            fake.fill(T0, [b"new %d" % offset for offset in range(50, 100)])
-            await trio.sleep(5)
-            assert await client.position(T0) == goes_on_at, "what a group would commit"
-            seen = []
-            while not seen or seen[-1].offset < 99:
-                [records] = (await client.poll(timeout_ms=10_000)).values()
-                seen += records
-            assert [record.value for record in seen] == [
-                b"%s %d" % (b"old" if offset < 50 else b"new", offset) for offset in range(goes_on_at, 100)
-            ]
-        nursery.cancel_scope.cancel()
-
-
 @pytest.mark.parametrize("policy", ["earliest", "none"])
 async def test_a_loop_does_not_go_on_where_it_was_in_a_topic_that_was_made_anew(autojump_clock, policy: str) -> None:
     fake = FakeCluster(1)
