@@ -325,6 +325,9 @@ class AioConsumer(_AioClient[Consumer], Polling):
     def _finish_call(self, call: DueCall) -> None:
         self._now(call.finish)
 
+    def _refuse_within_callback(self) -> None:
+        self._client._refuse_within_callback()
+
 
 @shows_settings(AdminSettings, AdminOptions)
 class AioAdmin(_AioClient[Admin]):

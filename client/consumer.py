@@ -278,9 +278,11 @@ class TrioConsumer(Service, Polling, Inquiries):
 
     async def _leave_step(self, *, timeout_ms: float | None, after: DueCall | None = None) -> DueCall | None:
         call = None
+        for state in self._assigned.values():
+            state.take_back()  # a loop in another thread would hand out what is not committed any more
         if self._group is not None:
             deadline = self._deadline(self._limit_ms(timeout_ms), after)
-            call = await self._group.next_call_before_leaving(deadline)
+            call = await self._group.next_call_before_leaving(deadline, is_first=after is None)
         if call is None:
             self._set_assigned(())
         return call
@@ -303,6 +305,10 @@ class TrioConsumer(Service, Polling, Inquiries):
 
     def _finish_call(self, call: DueCall) -> None:
         call.finish()
+
+    def _refuse_within_callback(self) -> None:
+        if self._group is not None:
+            self._group.refuse_within_callback()
 
     def _deadline(self, timeout_ms: float, after: DueCall | None) -> float:
         return trio.current_time() + timeout_ms / 1000 if after is None else after.deadline

@@ -97,7 +97,8 @@ class Polling(ABC):
             raise
 
     async def _call_all(self, step: Callable[..., Awaitable[T | DueCall]]) -> T:
-        """Run the callbacks that are due before `step` has a result."""
+        """Run the callbacks that are due before `step` has a result. RuntimeError within one."""
+        self._refuse_within_callback()
         after: DueCall | None = None
         while isinstance(result := await step(after=after), DueCall):
             after = result
@@ -108,6 +109,10 @@ class Polling(ABC):
             finally:
                 self._finish_call(result)
         return result
+
+    @abstractmethod
+    def _refuse_within_callback(self) -> None:
+        """See `Group`."""
 
     @abstractmethod
     def _finish_call(self, call: DueCall) -> None:

@@ -159,8 +159,9 @@ class Consumer(Front[TrioConsumer]):
         timeout_ms: float | None,
         had: list[object] | None = None,
     ) -> T:
-        """Run the callbacks that are due before `step` has a result, in this thread. TypeError for async functions.
-        `had` is for who may have to give back what came of it."""
+        """Run the callbacks that are due before `step` has a result, in this thread. TypeError for async functions,
+        RuntimeError within a callback. `had` is for who may have to give back what came of it."""
+        self._client._refuse_within_callback()
         after: DueCall | None = None
         had = [] if had is None else had
         try:

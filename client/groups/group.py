@@ -18,7 +18,8 @@ import math
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import trio
@@ -54,6 +55,10 @@ OnPartitions = Callable[[list[TopicPartition]], Any]
 OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], Any]
 
 
+RUNNING: ContextVar[object] = ContextVar("RUNNING", default=None)
+"""The `token` of the callback that this thread or task runs, or ran last."""
+
+
 class Callbacks(NamedTuple):
     """What a program wants to be told."""
 
@@ -81,10 +86,12 @@ class DueCall:
     change: Change | None = None
     """What it tells, if not of a commit."""
     deadline: float = math.inf
+    token: object = field(default_factory=object)
 
     def begin(self) -> None:
         """RuntimeError: another thread runs one, or has run this one."""
         self.group.begin_call(self)
+        RUNNING.set(self.token)
 
     def finish(self) -> None:
         """Nothing, if it has not begun."""
@@ -133,6 +140,8 @@ class Group:
         """The last one that a poll began: one at a time, or they pile up where the group is slow to answer."""
         self._calling: DueCall | None = None
         """What the program runs now."""
+        self._called = News()
+        """It has ended, or this consumer has left."""
 
     # --- subscription ------------------------------------------------------------------------------------------
 
@@ -206,8 +215,14 @@ class Group:
 
     async def next_call(self, deadline: float) -> DueCall | None:
         """What is to be run now; waits until `deadline` for what has to be committed first. Raises why it is not in the
-        group, if that is for the program to mend."""
-        self._refuse_within_callback()
+        group, if that is for the program to mend. Nothing while another thread or task leaves: that runs it."""
+        if self._membership is not None and self._membership.is_leaving:
+            return None
+        if self._calling is not None:
+            raise RuntimeError("two threads poll one consumer: a callback is run by the other one")
+        return await self._next_call(deadline)
+
+    async def _next_call(self, deadline: float) -> DueCall | None:
         if self._told:
             return self._next_told(deadline)
         membership = self._membership
@@ -230,14 +245,15 @@ class Group:
         call.deadline = deadline
         return call
 
-    def _refuse_within_callback(self) -> None:
-        if self._calling is not None:
+    def refuse_within_callback(self) -> None:
+        """RuntimeError in the thread or task that runs one: what it asks for would wait for it."""
+        if (call := self._calling) is not None and call.token is RUNNING.get():
             raise RuntimeError("a callback cannot poll, unsubscribe or close its consumer")
 
     @property
     def is_settling(self) -> bool:
         """Partitions are about to be revoked: nothing more may be handed out."""
-        return self._settled is not None
+        return self._settled is not None or (self._membership is not None and self._membership.is_leaving)
 
     async def _settle(self, change: Change, deadline: float) -> bool:
         """Commit before these go. False: that is still under way at the deadline."""
@@ -274,6 +290,7 @@ class Group:
         """See `DueCall.finish`."""
         if self._calling is call:
             self._calling = None
+            self._called.tell()
             if call.change is not None and self._membership is not None:
                 self._finish(self._membership, call.change)
 
@@ -299,12 +316,20 @@ class Group:
 
     # --- leaving -----------------------------------------------------------------------------------------------
 
-    async def next_call_before_leaving(self, deadline: float) -> DueCall | None:
-        """As `next_call`, until all is given up, and committed if that succeeds in time; then it has left."""
-        self._refuse_within_callback()
+    async def next_call_before_leaving(self, deadline: float, *, is_first: bool) -> DueCall | None:
+        """As `next_call`, until all is given up, and committed if that succeeds in time; then it has left. A callback
+        that a poll of another thread or task runs is waited for, and so is another one that has begun to leave."""
+        membership = self._membership
+        if is_first and membership is not None and membership.is_leaving:
+            while self._membership is membership and await self._called.wait_until(deadline):
+                pass
+            return None
+        while self._calling is not None:
+            if not await self._called.wait_until(deadline) and self._calling is not None:
+                raise RuntimeError("a callback that another thread or task runs does not end")
         if self._membership is not None:
             self._membership.leave()
-        if (call := await self.next_call(deadline)) is not None:
+        if (call := await self._next_call(deadline)) is not None:
             return call
         if self._settings.enable_auto_commit:
             self.commit_positions()
@@ -333,6 +358,7 @@ class Group:
         if membership is not None:
             with trio.CancelScope(shield=True):
                 await self._member.leave(membership)
+        self._called.tell()
 
     # --- offsets -----------------------------------------------------------------------------------------------
 

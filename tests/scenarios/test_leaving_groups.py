@@ -9,7 +9,7 @@ import trio
 
 from scenarios.test_subscriptions import ALL, PARTITIONS, Worker, a_cluster, produce, running, shared
 from strandline.client import TrioConsumer
-from strandline.client.errors import AnsweredError, CommitFailed, SubscriptionConflict, error_for
+from strandline.client.errors import AnsweredError, ClientClosed, CommitFailed, SubscriptionConflict, error_for
 from strandline.client.groups.administration import GroupOffset
 from strandline.client.groups.group import DueCall
 from strandline.protocol.errors import ErrorCode
@@ -208,6 +208,72 @@ async def test_a_commit_that_ends_with_the_block_is_told_of(autojump_clock) -> N
             await consumer.assign(ALL[:1])
             consumer.commit_nowait({ALL[0]: 3}, lambda _, error: ended.append(error))
         assert ended == [None]
+
+
+async def test_whoever_unsubscribes_first_runs_the_callbacks_and_no_poll_does(autojump_clock) -> None:
+    async with a_cluster() as cluster, cluster.consumer(group_id="g") as consumer:
+        consumer.subscribe(["orders"])
+        await until_assigned(consumer)
+        call = await consumer._leave_step(timeout_ms=1000)
+        assert isinstance(call, DueCall)
+        assert await consumer._poll_step(None, timeout_ms=0) == {}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.unsubscribe)
+            await trio.sleep(1)
+            call.begin()
+            call.finish()
+            assert await consumer._leave_step(timeout_ms=1000, after=call) is None
+        assert consumer.assignment == []
+
+
+async def test_a_loop_hands_out_nothing_that_whoever_unsubscribes_meanwhile_does_not_commit(autojump_clock) -> None:
+    async with a_cluster() as cluster, cluster.consumer(group_id="g") as consumer:
+        await produce(cluster, 0, 3)
+        consumer.subscribe(["orders"])
+        first = await anext(consumer)
+        call = await consumer._leave_step(timeout_ms=1000)
+        assert isinstance(call, DueCall)
+        with trio.move_on_after(10):
+            await anext(consumer)
+            raise AssertionError("it is not committed")
+        call.begin()
+        call.finish()
+        assert await consumer._leave_step(timeout_ms=1000, after=call) is None
+        committed = await consumer.committed(ALL)
+        assert sum(at.offset for at in committed.values() if at is not None) == first.offset + 1
+
+
+@pytest.mark.parametrize("moment", ["it waits for records", "it runs a callback"])
+async def test_who_closes_while_another_task_polls_leaves_in_good_order(moment: str, autojump_clock) -> None:
+    async with a_cluster() as cluster:
+        await produce(cluster, 0, 1)
+        consumer = cluster.consumer(group_id="g", auto_commit_interval_ms=60_000)
+        told: list[str] = []
+        seen: list[int] = []
+        is_called = trio.Event()
+
+        async def on_assigned(given: list[Any]) -> None:
+            is_called.set()
+            await trio.sleep(1)
+            told.append("assigned")
+
+        async def read() -> None:
+            with pytest.raises(ClientClosed):
+                while True:
+                    for records in (await consumer.poll(timeout_ms=60_000)).values():
+                        seen.extend(record.offset for record in records)
+
+        consumer.subscribe(["orders"], on_assigned=on_assigned, on_revoked=lambda gone: told.append("revoked"))
+        async with trio.open_nursery() as nursery, consumer:
+            nursery.start_soon(read)
+            with trio.fail_after(60):
+                await is_called.wait()
+                while moment == "it waits for records" and len(seen) < PARTITIONS:
+                    await trio.sleep(0.1)
+        assert told == ["assigned", "revoked"]
+        async with cluster.consumer(group_id="g") as other:
+            committed = await other.committed(ALL)
+        assert len([at for at in committed.values() if at is not None]) == len(seen)
 
 
 async def test_a_callback_of_a_commit_that_an_interrupted_poll_did_not_run_is_run_by_the_next(autojump_clock) -> None:
