@@ -219,6 +219,19 @@ class UnsupportedTable(SourceError):
         )
 
 
+class UnsupportedTrigger(SourceError):
+    """A stream with trigger(continuous=…) ends in a topic: Spark asks the sink to confirm rows that it never got. Spark
+    goes on all the same, and has this in its log."""
+
+    condition = "UNSUPPORTED_TRIGGER"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "with trigger(continuous=…) Spark hands no rows to a sink in Python, so nothing is written; stop the query "
+            "and use trigger(processingTime=…) or trigger(availableNow=True)"
+        )
+
+
 class WriteFailed(SourceError):
     """Records were not acknowledged."""
 

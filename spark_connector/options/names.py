@@ -54,6 +54,12 @@ def check_names(given: Mapping[str, str], use: Use) -> list[str]:
     return warnings
 
 
+NO_OPTIONS = (
+    "a table of Spark's catalog hands on no options: use CREATE TEMPORARY VIEW … USING strandline OPTIONS (…), also "
+    "for INSERT INTO"
+)
+
+
 def bootstrap_servers(given: Mapping[str, str]) -> str:
     """Where sources and sinks find the cluster. Raises InvalidOption."""
     names = [name for name in ("kafka.bootstrap.servers", "servers") if name in given]
@@ -61,7 +67,7 @@ def bootstrap_servers(given: Mapping[str, str]) -> str:
     if not servers or servers == {""}:
         raise InvalidOption(
             "Option 'kafka.bootstrap.servers' (or 'servers') must be specified: the host:port of one or more brokers"
-            + ("" if given else "; a table of Spark's catalog hands on no options: use CREATE TEMPORARY VIEW")
+            + ("" if given else f"; {NO_OPTIONS}")
         )
     if len(servers) > 1:
         raise InvalidOption("'servers' and 'kafka.bootstrap.servers' differ; give one of them")

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from strandline.runtime.client_environment import production_client_environment
-from strandline.spark_connector.errors import WriteFailed
+from strandline.spark_connector.errors import UnsupportedTrigger, WriteFailed
 from strandline.spark_connector.options.sink_options import SinkOptions
 from strandline.spark_connector.sentences import in_one_sentence
 from strandline.spark_connector.worker import spare_modules
@@ -90,6 +90,9 @@ class StrandlineStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
     @in_one_sentence()
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
+        """Raises UnsupportedTrigger where no task was given rows."""
+        if None in messages:
+            raise UnsupportedTrigger
         check_division(messages, self.options, can_be_repeated=True)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:

@@ -27,6 +27,7 @@ from strandline.spark_connector.errors import (
     NullTopic,
     SourceError,
     UnsupportedMode,
+    UnsupportedTrigger,
     WriteFailed,
 )
 from strandline.spark_connector.options.sink_options import parse_sink_options
@@ -190,3 +191,11 @@ def test_more_tasks_than_producer_ids_tell_apart_are_refused(monkeypatch: pytest
     writer = StrandlineWriter(parse_sink_options({"kafka.bootstrap.servers": "h:1", "topic": "t"}))
     with pytest.raises(WriteFailed, match="a write has at most 1048576 tasks, and this is number 1048576"):
         writer.write(iter(()))
+
+
+def test_a_sink_that_is_handed_no_rows_says_so_when_it_is_to_confirm_them() -> None:
+    """As Spark does with trigger(continuous=…): the tasks that it speaks of have written nothing."""
+    options = {"servers": "b:1", "topic": "t"}
+    writer = StrandlineDataSource(CaseInsensitiveDict(options)).streamWriter(parsed("value string"), overwrite=False)
+    with pytest.raises(UnsupportedTrigger, match=r"hands no rows to a sink in Python.*trigger\(processingTime=…\)"):
+        writer.commit([None, None], 0)

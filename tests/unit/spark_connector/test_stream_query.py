@@ -218,7 +218,7 @@ def test_where_a_stream_begins_must_exist(new_query: Callable[..., StreamQuery],
     lenient = new_query(startingOffsets=json.dumps({"t": {"0": 11, "1": -2}}), failOnDataLoss="false")
     assert positions(lenient.initial()) == {"0": 10, "1": 0}
     cluster.log_start[T1] = 2
-    with pytest.raises(StartOffsetReset, match="1 for t-1, which holds .*aged out"):
+    with pytest.raises(StartOffsetReset, match=r"1 for t-1, which holds .*aged out"):
         first_batch(new_query(startingOffsets=json.dumps({"t": {"0": 10, "1": 1}})))
     cluster.batches.clear()
     with pytest.raises(UnknownTopic):
