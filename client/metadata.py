@@ -230,13 +230,13 @@ class Metadata:
         """For one call that waits for what a cluster has, which may not have been reached yet."""
         return Reaching(self.bootstrap, trio.current_time())
 
-    async def topic(self, name: str, *, timeout_ms: float, setting: str) -> TopicView:
+    async def topic(self, name: str, *, timeout_ms: float, setting: str, since: float | None = None) -> TopicView:
         """The topic, once the cluster knows it. UnknownTopic, NoBrokerReachable or what else was the last cause after
-        `timeout_ms` (the value of `setting`); NoBrokerReachable once `bootstrap_timeout_ms` is over without any answer;
-        at once where waiting cannot help, InvalidTopic before anything is asked: a name that cannot even be encoded
-        would spoil the questions about all other topics, too."""
+        `timeout_ms` (the value of `setting`), from `since` (now) on; NoBrokerReachable once `bootstrap_timeout_ms` is
+        over without any answer; at once where waiting cannot help, InvalidTopic before anything is asked: a name that
+        cannot even be encoded would spoil the questions about all other topics, too."""
         _check_name(name)
-        deadline = trio.current_time() + timeout_ms / 1000
+        deadline = (trio.current_time() if since is None else since) + timeout_ms / 1000
         while True:
             self._topics[name] = None
             topic = self.view.topics.get(name)

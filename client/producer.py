@@ -246,7 +246,7 @@ class TrioProducer(RunAcceptance):
         left = len(records)
         refused: Exception | None = None
         try:
-            layout = await self._layout(topic, partition)
+            layout = await self._layout(topic, partition=partition)
             for begin in range(0, len(records), RECORDS_PER_CHUNK):
                 chunk = records[begin : begin + RECORDS_PER_CHUNK] if left > RECORDS_PER_CHUNK or begin else records
                 await self._checkpoint(len(chunk))
@@ -293,7 +293,7 @@ class TrioProducer(RunAcceptance):
         """What `send_encoded` is made of: `sink` is told of every record, also of those not accepted."""
         left = len(encoded)
         try:
-            layout = await self._layout(topic, partition)
+            layout = await self._layout(topic, partition=partition)
             for batch in encoded.batches:
                 await self._checkpoint(batch.records_count)
                 queue = (
@@ -371,7 +371,7 @@ class TrioProducer(RunAcceptance):
 
     async def partitions_for(self, topic: str) -> list[int]:
         """The topic's partitions. UnknownTopic or what else hindered it after `max_block_ms`."""
-        return sorted((await self._layout(topic, None)).partitions)
+        return sorted((await self._layout(topic)).partitions)
 
     def waiting(self) -> dict[TopicPartition, Exception]:
         """The partitions whose records cannot be delivered now, and why: nobody leads them, the leader is out of reach
@@ -439,13 +439,19 @@ class TrioProducer(RunAcceptance):
         error.__cause__ = self._failure
         return error
 
-    async def _layout(self, topic: str, partition: int | None) -> TopicView:
+    def _knows(self, topic: str) -> bool:
+        """Accepting records for it waits for no metadata; or nobody accepts anything any more."""
+        known = self._metadata.view.topics.get(topic)
+        return self._closed or (known is not None and bool(known.partitions))
+
+    async def _layout(self, topic: str, since: float | None = None, partition: int | None = None) -> TopicView:
         if self._closed:
             raise self._closed_error("the producer is closed")
         known = self._metadata.view.topics.get(topic)
         if known is None or not known.partitions:
             await self._raise_unless_running()
-            known = await self._metadata.topic(topic, timeout_ms=self.settings.max_block_ms, setting="max_block_ms")
+            limit_ms = self.settings.max_block_ms
+            known = await self._metadata.topic(topic, timeout_ms=limit_ms, setting="max_block_ms", since=since)
         if partition is not None and partition not in known.partitions:
             raise UnknownTopic(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -39,7 +39,7 @@ class RunAcceptance(Service):
         timestamp. Each has a future of its own, and is refused by itself where nothing is wrong with the others."""
         left = [run]
         try:
-            layout = await self._layout(where.topic, where.partition)
+            layout = await self._layout(where.topic, partition=where.partition)
             await self._checkpoint(len(run))
             parts = self._parts(where, run, layout)
             left = [part for _, part in parts]
@@ -147,8 +147,8 @@ class RunAcceptance(Service):
         """Accept one record without waiting; False, and nothing happened, where that is not possible."""
 
     @abstractmethod
-    async def _layout(self, topic: str, partition: int | None) -> TopicView:
-        """The topic's, which has that partition. ClientError."""
+    async def _layout(self, topic: str, since: float | None = None, partition: int | None = None) -> TopicView:
+        """The topic's, which has that partition; waited for `max_block_ms` from `since` (now) on. ClientError."""
 
     @abstractmethod
     async def _take_in(self, take: Callable[[float], bool]) -> None:

@@ -7,6 +7,7 @@ are `buffer_memory` bytes at most, together; while that is full the caller waits
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
@@ -29,6 +30,7 @@ from strandline.client.errors import (
     RequestTimedOut,
     SendsFailed,
 )
+from strandline.client.held_back import HeldBack, Mark
 from strandline.client.options import ProducerOptions
 from strandline.client.producer import TrioProducer
 from strandline.client.record_checks import (
@@ -71,6 +73,8 @@ the trio producer by then; unless it is more than this part of that: then what i
 
 WHERE = attrgetter("where")
 
+Release = Callable[[int], None]
+
 BUSY_S = 0.05
 """The least that who sends waits for the loop while memory is free, whatever `max_block_ms`."""
 
@@ -97,14 +101,7 @@ class Letter:
     """They are no part of a run."""
 
 
-class _Mark:
-    """Put into the mailbox by `flush`: what was sent before it was accepted once it is reached."""
-
-    where = None
-    is_reached = False
-
-
-Mail = SendFuture | Letter | _Mark
+Mail = SendFuture | Letter | Mark
 
 
 @shows_settings(ProducerSettings, ProducerOptions)
@@ -130,6 +127,12 @@ class Producer(SyncClient):
         async def make_and_serve() -> TrioProducer:
             client = TrioProducer(bootstrap_servers, environment=environment, on_batch=on_batch, **settings)
             self._mailbox = self._make_mailbox(client)
+            self._held_back = HeldBack(
+                partial(client._layout, partition=None),
+                self._give_held,
+                self._refuse_held,
+                lambda: self._accepted.tell(),
+            )
             self._portal.spawn(lambda: self._run(client))
             return client
 
@@ -256,7 +259,7 @@ class Producer(SyncClient):
         if self._closed:
             if not (self._has_ended or self._portal.is_current):  # its end was interrupted
                 with suppress(PortalClosed, CallTimedOut):
-                    self._portal.call(self._client.finished, timeout_s=GRACE_S)
+                    self._portal.call(self._ended, timeout_s=GRACE_S)
             return
         refuse_in_loop()  # before anything is ended
         limit_s = self._deadline_s if timeout is None else timeout
@@ -385,7 +388,7 @@ class Producer(SyncClient):
 
         async def feed_and_deliver() -> None:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._take_letters, client)
+                nursery.start_soon(self._take_letters, client, nursery)
                 # Served here, too: a failure is noted before another task finds the producer closed by it.
                 await self._serve(client.run)
                 nursery.cancel_scope.cancel()
@@ -397,36 +400,59 @@ class Producer(SyncClient):
             self._accepted.tell()
             left = [letter for _, letters in self._taken for letter in letters]
             self._taken.clear()
-            self._refuse([*left, *self._mailbox.close()])
+            self._refuse([*self._held_back.take_all(), *left, *self._mailbox.close()])
 
     def _take_now(self, client: TrioProducer, mail: Mail) -> bool:
         """A record that is alone goes to its broker at once: who sent it may wait for the outcome."""
-        if not (isinstance(mail, SendFuture) and client._send_now(mail)):
+        if not isinstance(mail, SendFuture) or self._held_back.has(mail.where.topic) or not client._send_now(mail):
             return False
         mail.pair = None
         return True
 
-    async def _take_letters(self, client: TrioProducer) -> None:
+    async def _take_letters(self, client: TrioProducer, nursery: trio.Nursery) -> None:
         """Hand letters to the producer, in order."""
+        held_back, mailbox = self._held_back, self._mailbox
         while True:
-            letters = await self._mailbox.take_all()
-            counts = self._mailbox.held_bytes > client.settings.buffer_memory // BURSTS
+            letters = await mailbox.take_all()
+            is_much = mailbox.held_bytes - held_back.kept_bytes > client.settings.buffer_memory // BURSTS
+            release = mailbox.release if is_much else None
             self._taken.extend((where, list(run)) for where, run in groupby(letters, WHERE))
             self._accepted.tell()  # there is room again, whatever these have to wait for
             while self._taken:
                 where, run = self._taken[0]
-                if where is None:
-                    await self._take_letter(client, run.pop(0), counts=counts)
+                topic = run[0].topic if isinstance(run[0], Letter) else where and where.topic
+                if topic is not None and (held_back.has(topic) or not client._knows(topic)):
+                    held = [run.pop(0)] if where is None else [*run]
+                    if where is not None:
+                        run.clear()
+                    held_back.add(topic, where, held, _waiting_bytes(where, held), nursery)
                 else:
-                    await self._take_run(client, where, run, counts=counts)
+                    await self._take_some(client, where, run, release)
                 if not run:
                     self._taken.popleft()
-            self._mailbox.release_all()
+            mailbox.keep(held_back.kept_bytes)
 
-    async def _take_run(self, client: TrioProducer, where: Where, letters: list[Any], *, counts: bool) -> None:
-        """As many of them as are accepted together."""
+    async def _give_held(self, where: Where | None, letters: list[Any]) -> None:
+        await self._take_some(self._client, where, letters, self._release_held)
+
+    def _refuse_held(self, letters: list[Any], error: Exception) -> None:
+        self._release_held(_waiting_bytes(letters[0].where, letters))
+        self._refuse(letters, error)
+
+    def _release_held(self, size_bytes: int) -> None:
+        self._held_back.kept_bytes -= size_bytes
+        self._mailbox.release(size_bytes)
+
+    async def _take_some(
+        self, client: TrioProducer, where: Where | None, letters: list[Any], release: Release | None
+    ) -> None:
+        """The first of them, or as many of a run as are accepted together. `release` is told of the bytes that they
+        took, unless these are counted off otherwise."""
+        if where is None:
+            await self._take_letter(client, letters.pop(0), release)
+            return
         run = Run(letters[:RUN_RECORDS])
-        size_bytes = run.waiting_bytes if counts else 0
+        size_bytes = run.waiting_bytes if release else 0
         if size_bytes > RUN_BYTES:
             run = Run(letters[: max(1, len(run) * RUN_BYTES // size_bytes)])
             size_bytes = run.waiting_bytes
@@ -435,14 +461,13 @@ class Producer(SyncClient):
             await client._accept_run(where, run)
         finally:
             run.forget_records()
-            if counts:
-                self._mailbox.release(size_bytes)
+            if release:
+                release(size_bytes)
 
-    async def _take_letter(self, client: TrioProducer, letter: Mail, *, counts: bool) -> None:
+    async def _take_letter(self, client: TrioProducer, letter: Mail, release: Release | None) -> None:
         """One that stands by itself."""
-        if isinstance(letter, _Mark):
-            letter.is_reached = True
-            self._accepted.tell()
+        if isinstance(letter, Mark):
+            self._held_back.pass_mark(letter)
             return
         assert isinstance(letter, Letter)
         topic, records, sink, stamp = letter.topic, letter.records, letter.sink, letter.timestamp_ms
@@ -455,8 +480,8 @@ class Producer(SyncClient):
             self._accepted_letters += 1
             if self._accepted_letters % LETTERS_PER_CHECKPOINT == 0:
                 await trio.lowlevel.checkpoint()
-        if counts:
-            self._mailbox.release(letter.size_bytes)
+        if release:
+            release(letter.size_bytes)
 
     def _refuse(self, letters: Iterable[Mail], reason: Exception | None = None) -> None:
         """Those that the producer was not given. Without a reason: it was closed before."""
@@ -473,8 +498,8 @@ class Producer(SyncClient):
 
     async def _flush(self, limit_s: float) -> None:
         deadline = trio.current_time() + limit_s
-        mark = _Mark()
-        if self._taken or not self._mailbox.is_empty:
+        mark = Mark()
+        if self._taken or not (self._held_back.is_empty and self._mailbox.is_empty):
             self._mailbox.put_here(mark)
         else:  # no time is needed, and there may be none
             mark.is_reached = not self._has_ended
@@ -490,4 +515,15 @@ class Producer(SyncClient):
             await self._flush(limit_s)
         finally:
             self._client.stop()
-            await self._client.finished()
+            await self._ended()
+
+    async def _ended(self) -> None:
+        """Wait until every record is settled that the producer was given, or was to be given."""
+        while not self._has_ended:
+            await self._accepted.wait_until(math.inf)
+
+
+def _waiting_bytes(where: Where | None, letters: list[Any]) -> int:
+    """Of futures of one run, or of one letter."""
+    size_bytes: int = letters[0].size_bytes if where is None else Run(letters).waiting_bytes
+    return size_bytes

@@ -106,7 +106,7 @@ class Mailbox(Generic[T]):
                 self.held_bytes = self._budget.waiting_bytes
                 self._ring_all()
                 return taken
-            self.release_all()  # an interrupt may have kept out what had been counted
+            self._count_anew()  # an interrupt may have left more
             self._is_awaited = True
             try:
                 await self._arrived.wait()
@@ -120,13 +120,9 @@ class Mailbox(Generic[T]):
         self._budget.waiting_bytes -= size_bytes
         self.tell_of_bytes()
 
-    def release_all(self) -> None:
-        """In the loop: nothing that was taken is held any more."""
-        if not self._items:
-            self.held_bytes = self._budget.waiting_bytes = 0
-            self.tell_of_bytes()
-        elif self.held_bytes:
-            self.release(self.held_bytes)
+    def keep(self, size_bytes: int) -> None:
+        """In the loop: of all that was taken no more than this is held any more."""
+        self.release(self.held_bytes - size_bytes)
 
     def tell_of_bytes(self) -> None:
         """In the loop: there may be bytes for who waits for them."""
@@ -203,11 +199,17 @@ class Mailbox(Generic[T]):
         """False: it is there as before."""
         taken = self._drain()
         if len(taken) == 1 and self._take_now(taken[0]):
-            self.release_all()
+            self._count_anew()
             self._ring_all()
             return True
         self._items.extendleft(reversed(taken))  # a size that is too small is right again once it is taken
         return False
+
+    def _count_anew(self) -> None:
+        """What is held is all that counts, if nothing else has come."""
+        if not self._items:
+            self._budget.waiting_bytes = self.held_bytes
+            self.tell_of_bytes()
 
     def _take_back(self, item: T) -> None:
         """PortalClosed where it is still there. Otherwise whoever closed the mailbox has it."""

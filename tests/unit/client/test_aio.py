@@ -245,7 +245,7 @@ def test_who_sends_waits_for_room_without_holding_the_loop(
             deliveries = [await producer.send("t", b"x") for _ in range(30)]
             failures = await asyncio.gather(*deliveries, return_exceptions=True)
             assert isinstance(failures[-1], RecordDropped) and isinstance(failures[0], NoBrokerReachable)
-        producer = AioProducer("127.0.0.1:1", **settings | {"max_block_ms": 60_000})
+        producer = AioProducer("127.0.0.1:1", **settings | {"max_block_ms": 60_000}, buffer_memory=500)
         producer._front._room_timeout_s = 0.05
         with pytest.raises(BufferFull):
             for _ in range(30):

@@ -181,7 +181,7 @@ def test_a_waiting_sender_goes_on_when_the_box_is_emptied(portal: Portal) -> Non
     taken: list[int] = []
     while len(taken) < 100:
         taken += portal.call(mailbox.take_all, timeout_s=PATIENCE_S)
-        mailbox.release_all()
+        mailbox.keep(0)
     sender.join(PATIENCE_S)
     assert taken == list(range(100))
 
