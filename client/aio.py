@@ -42,7 +42,7 @@ from strandline.client.settings_help import shows_settings
 from strandline.client.sync import Admin, Consumer
 from strandline.client.sync_client import SyncClient
 from strandline.client.sync_producer import EXIT_FLUSH_MS, FUTURE_BYTES, LEFT_SOMETHING, Letter, Producer
-from strandline.client.unread_failures import Unread
+from strandline.client.unread_failures import Tally, Unread
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.processes.asyncio_loop import AsyncioLoop, Future
 from strandline.runtime.processes.portal import ForkedPortal, PortalClosed
@@ -224,6 +224,9 @@ class _RecordSink:
         self._loop.count_as_told(self._delivery)
         return Unread(1, self._error)
 
+    def move_unread(self, tally: Tally) -> None:
+        tally.add(self.take_unread())
+
     def has_unread(self) -> bool:
         return self._loop.may_be_unread(self._delivery)
 
@@ -244,6 +247,9 @@ class _RecordsSink(RecordsSink):
             return Unread(0, None)
         self._loop.count_as_told(self._delivery)
         return Unread(self.failed_records, self.error)
+
+    def move_unread(self, tally: Tally) -> None:
+        tally.add(self.take_unread())
 
     def has_unread(self) -> bool:
         return self._loop.may_be_unread(self._delivery)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import trio
 
 from strandline.client.errors import DeliveryFailed
-from strandline.client.unread_failures import Unread
+from strandline.client.unread_failures import Tally, Unread
 from strandline.runtime.mistakes import call_back
 
 T = TypeVar("T")
@@ -69,16 +70,33 @@ class DeliverySink(Protocol):
     def has_unread(self) -> bool:
         """Likewise."""
 
+    def move_unread(self, tally: Tally) -> None:
+        """Likewise."""
+
 
 class Awaited(Generic[T]):
     """A result that is set once in the event loop: `await` it, or be called back."""
 
-    __slots__ = ("_callbacks", "_error", "_is_done", "_is_read", "_settled", "_traceback", "_value")
+    __slots__ = (
+        "_asking",
+        "_callbacks",
+        "_error",
+        "_is_done",
+        "_is_read",
+        "_on_read",
+        "_settled",
+        "_traceback",
+        "_value",
+    )
 
     def __init__(self) -> None:
         self._is_done = False
         self._is_read = False
         """The program has asked for the outcome, or will be told."""
+        self._asking = 0
+        """So many tasks wait for the outcome, and will have asked for it once it is there."""
+        self._on_read: Callable[[], None] | None = None
+        """Whom to tell that the program has asked."""
         self._value: T | None = None
         self._error: Exception | None = None
         self._traceback: TracebackType | None = None
@@ -102,13 +120,13 @@ class Awaited(Generic[T]):
         """The error; None where it went well. RuntimeError before that is known."""
         if not self._is_done:
             raise RuntimeError(f"the outcome is not known yet: await the {type(self).__name__}")
-        self._is_read = True
+        self._note_read()
         return self._error
 
     def add_done_callback(self, fn: Callable[[Self], object]) -> None:
         """Call `fn(self)` in the event loop once the outcome is known: at once where it is. An exception in it is
         warned of and ends nothing."""
-        self._is_read = True
+        self._note_read()
         if self._is_done:
             call_back(fn, self)
         elif self._callbacks is None:
@@ -131,8 +149,19 @@ class Awaited(Generic[T]):
         if not self._is_done:
             if self._settled is None:
                 self._settled = trio.Event()
-            await self._settled.wait()
+            self._asking += 1
+            try:
+                await self._settled.wait()
+                self._is_read = True  # before it is not asked for any more
+            finally:
+                self._asking -= 1
         return self.result()
+
+    def _note_read(self) -> None:
+        self._is_read = True
+        if self._on_read is not None:
+            on_read, self._on_read = self._on_read, None
+            on_read()
 
 
 class Delivery(Awaited[RecordMetadata]):
@@ -154,10 +183,14 @@ class Delivery(Awaited[RecordMetadata]):
         self.settle(None, error)
 
     def take_unread(self) -> Unread:
-        if not self.has_unread():
+        if self._asking or not self.has_unread():
             return Unread(0, None)
         self._is_read = True
         return Unread(1, self._error)
+
+    def move_unread(self, tally: Tally) -> None:
+        if tally.add(self.take_unread()):
+            self._on_read = partial(tally.forget, 1)
 
     def has_unread(self) -> bool:
         return self._error is not None and not self._is_read
@@ -175,6 +208,8 @@ class RecordsSink(ABC):
 
     _is_read: bool
     """The program has asked for the outcome, or will be told."""
+    _asking: int
+    _on_read: Callable[[], None] | None
 
     def __init__(self, expected: int) -> None:
         self.batches: list[DeliveredBatch] = []
@@ -204,11 +239,16 @@ class RecordsSink(ABC):
         self._settle_if_whole()
 
     def take_unread(self) -> Unread:
-        if not self.has_unread():
+        if self._asking or not self.has_unread():
             return Unread(0, None)
         failed, told = self.failed_records, self._told_records
         self._told_records = failed
         return Unread(failed - told, self.error)
+
+    def move_unread(self, tally: Tally) -> None:
+        unread = self.take_unread()
+        if tally.add(unread):
+            self._on_read = partial(_call_both, self._on_read, partial(tally.forget, unread.records_count))
 
     def has_unread(self) -> bool:
         return self.failed_records > self._told_records and not self._is_read
@@ -220,6 +260,12 @@ class RecordsSink(ABC):
     @abstractmethod
     def _settle(self) -> None:
         """Every record is settled: tell who waits."""
+
+
+def _call_both(first: Callable[[], None] | None, second: Callable[[], None]) -> None:
+    if first is not None:
+        first()
+    second()
 
 
 class ManyDelivery(RecordsSink, Awaited[list[DeliveredBatch]]):

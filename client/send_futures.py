@@ -15,7 +15,7 @@ from strandline.client.accumulator import Header, KeyAndValue
 from strandline.client.delivery import DeliveredBatch, RecordMetadata, RecordsSink, record_metadata
 from strandline.client.errors import NotSettledYet
 from strandline.client.record_sizes import content_bytes
-from strandline.client.unread_failures import Unread
+from strandline.client.unread_failures import Tally, Unread
 from strandline.runtime.processes.outcomes import Outcome
 
 
@@ -113,14 +113,28 @@ class Run:
             future.settle(None, error)
 
     def take_unread(self) -> Unread:
-        unread = [each for each in self.futures if each._exception is not None and not each._is_read]
-        for each in unread:
-            each._is_read = True
-        first = unread[0]._exception if unread else None
-        return Unread(len(unread), first if isinstance(first, Exception) else None)
+        return self._counted(self._take())
+
+    def move_unread(self, tally: Tally) -> None:
+        taken = self._take()
+        tally.add(self._counted(taken))
+        for each in taken:
+            each._on_read = tally.forget
 
     def has_unread(self) -> bool:
         return any(each._exception is not None and not each._is_read for each in self.futures)
+
+    def _take(self) -> list[SendFuture]:
+        """Those that failed, and for which nobody has asked or is waiting; they count as read."""
+        unread = [each for each in self.futures if each._exception is not None and not (each._is_read or each._asking)]
+        for each in unread:
+            each._is_read = True
+        return unread
+
+    @staticmethod
+    def _counted(unread: Sequence[SendFuture]) -> Unread:
+        first = unread[0]._exception if unread else None
+        return Unread(len(unread), first if isinstance(first, Exception) else None)
 
 
 class SendManyFuture(RecordsSink, Outcome[list[DeliveredBatch]]):

@@ -1,7 +1,7 @@
 """Failures that nobody has asked about: told by the next `flush` or `close`, each once.
 
-A failure counts as read where the program has asked the record's future or delivery for its outcome, or is called back
-by it, or by the producer's `on_batch`. Records that are delivered cost nothing here.
+A failure counts as read where the program has asked the record's future or delivery for its outcome, waits for it now,
+or is called back by it, or by the producer's `on_batch`. Records that are delivered cost nothing here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SWEEP_AT_LEAST = 100
 """So many notes are kept before those are looked for whose failures have been read."""
 
 MAX_REMEMBERED = 10_000
-"""Calls with failures, or a quarter more; of older ones the records count as they stand then."""
+"""Calls with failures, or a quarter more; of older ones only the number of records is kept (`Tally`)."""
 
 
 class Unread(NamedTuple):
@@ -24,12 +24,34 @@ class Unread(NamedTuple):
     error: Exception | None
 
 
+class Tally:
+    """Counts failures of calls that are not remembered one by one. Who reads one of them later has it taken off."""
+
+    def __init__(self) -> None:
+        self.records_count = 0
+        self.error: Exception | None = None
+        """The first one's."""
+
+    def add(self, unread: Unread) -> bool:
+        """Whether there is anything in it."""
+        self.records_count += unread.records_count
+        self.error = self.error or unread.error
+        return unread.records_count > 0
+
+    def forget(self, records_count: int = 1) -> None:
+        """So many of them were read. Of what was told meanwhile that changes nothing."""
+        self.records_count -= records_count
+
+
 class Failed(Protocol):
     """Who is told what becomes of records, as far as this file is concerned."""
 
     def take_unread(self) -> Unread:
-        """What has failed of them so far, if nobody has read it; from now on it counts as told. Nothing while that
-        cannot be known."""
+        """What has failed of them so far, if nobody has read it or is waiting for it; from now on it counts as told.
+        Nothing while it cannot be known whether somebody has."""
+
+    def move_unread(self, tally: Tally) -> None:
+        """The same counts there from now on, until it is read."""
 
     def has_unread(self) -> bool:
         """Something has failed of them that nobody has read and that was not told."""
@@ -42,8 +64,7 @@ class UnreadFailures:
         self._noted: dict[int, Failed] = {}
         """By identity, oldest first: a sink is noted once, however many of its batches fail."""
         self._sweep_at = SWEEP_AT_LEAST
-        self._older_count = 0
-        self._older_error: Exception | None = None
+        self._older = Tally()
 
     def note(self, sink: Failed) -> None:
         """Some of its records have just failed."""
@@ -54,16 +75,16 @@ class UnreadFailures:
 
     def take(self) -> SendsFailed | None:
         """All that is unread, and from now on told; None where there is nothing."""
-        count, first = self._older_count, self._older_error
-        self._older_count, self._older_error = 0, None
+        older, self._older = self._older, Tally()
+        count, first = older.records_count, older.error
         for sink in list(self._noted.values()):
             if self._noted.pop(id(sink), None) is None:
                 continue  # another thread tells it
             unread = sink.take_unread()
-            if not unread.records_count and sink.has_unread():
-                self._noted.setdefault(id(sink), sink)  # nobody can know yet, since it is on its way to another loop
             count += unread.records_count
             first = first or unread.error
+            if sink.has_unread():  # who waits for it may yet give up; what is on its way to another loop is not known
+                self._noted.setdefault(id(sink), sink)
         if not count or first is None:
             return None
         records = "1 record was" if count == 1 else f"{count} records were"
@@ -84,8 +105,6 @@ class UnreadFailures:
                 noted.pop(id(sink), None)
         for sink in list(noted.values())[: max(0, len(noted) - MAX_REMEMBERED)]:
             if noted.pop(id(sink), None) is not None:
-                count, error = sink.take_unread()
-                self._older_count += count
-                self._older_error = self._older_error or error
+                sink.move_unread(self._older)
         # Seldom enough that a note costs no more for it than its sink did when it was noted.
         self._sweep_at = max(SWEEP_AT_LEAST, min(2 * len(noted), len(noted) + MAX_REMEMBERED // 4))

@@ -44,6 +44,10 @@ class Outcome(Future[T]):
     """As it was when it came: many may share an error, and each `raise` would add to what the last one left."""
     _is_read = False
     """The program has asked for the outcome, or will be told."""
+    _asking = 0
+    """So many threads wait for the outcome, and will have asked for it once it is there."""
+    _on_read: Callable[[], None] | None = None
+    """Whom to tell that the program has asked."""
     _patience_s: float | None = None
     """How long who asks without a timeout waits; None: without limit."""
     _listeners: deque[Listener] | None = None
@@ -78,16 +82,28 @@ class Outcome(Future[T]):
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The error, None where it went well. TimeoutError where that is not known after `timeout` seconds."""
         limit_s = self._patience_s if timeout is None else timeout
-        if not (self.done() or self.wait(limit_s)):
-            raise self._too_late(limit_s)
-        self._is_read = True
+        if not self.done():
+            self._asking += 1
+            try:
+                if not self.wait(limit_s):
+                    raise self._too_late(limit_s)
+                self._is_read = True  # before it is not asked for any more
+            finally:
+                self._asking -= 1
+        self._note_read()
         return self._exception
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
         """Call `fn(self)` once it is set: in the event loop's thread, or at once where it is set already. An exception
         in it is warned of and ends nothing."""
-        self._is_read = True
+        self._note_read()
         self.listen(partial(call_back, fn))
+
+    def _note_read(self) -> None:
+        self._is_read = True
+        if self._on_read is not None:
+            on_read, self._on_read = self._on_read, None
+            on_read()
 
     def settle(self, value: T | None, error: BaseException | None = None) -> None:
         """Set it, and tell who waits."""

@@ -23,7 +23,7 @@ from strandline.client.errors import (
     UnknownTopic,
 )
 from strandline.client.send_futures import Run, SendManyFuture, Where, send_future
-from strandline.client.unread_failures import MAX_REMEMBERED, SWEEP_AT_LEAST, Unread, UnreadFailures
+from strandline.client.unread_failures import MAX_REMEMBERED, SWEEP_AT_LEAST, Tally, Unread, UnreadFailures
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 from unit.client.fake_broker import FakeCluster, Fault
@@ -315,7 +315,12 @@ class Sink:
     is_read = False
 
     def take_unread(self) -> Unread:
+        self.is_read = True
         return Unread(1, KeyError("x"))
+
+    def move_unread(self, tally: Tally) -> None:
+        tally.add(self.take_unread())
+        self.is_read = True
 
     def has_unread(self) -> bool:
         return not self.is_read
