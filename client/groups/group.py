@@ -134,7 +134,7 @@ class Group:
         self._settled: tuple[Change, Commit] | None = None
         """The commit before a revocation."""
         self._known: dict[TopicPartition, int] = {}
-        """What is committed, as far as this consumer knows: no need to do so again."""
+        """What is committed, or is about to be, as far as this consumer knows: no need to do so again."""
         self._auto_commit_at = 0.0
         self._auto_commit: Commit | None = None
         """The last one that a poll began: one at a time, or they pile up where the group is slow to answer."""
@@ -399,14 +399,17 @@ class Group:
 
     def _submit(self, offsets: Offsets, timeout_ms: float | None, tell: OnCommit) -> Commit:
         def ended(error: Exception | None) -> None:
-            if error is None:
-                self._known.update({key: at.offset for key, at in offsets.items() if key in self._assigned()})
+            for key, at in offsets.items():
+                if error is not None and self._known.get(key) == at.offset:
+                    del self._known[key]
             tell(offsets, error)
             if self._membership is not None and not self._is_committing:
                 self._membership.has_committed()
                 self._member.look()
             self._on_change()
 
+        # From now on: who goes back to what was committed before has to have that committed behind this.
+        self._known.update({key: at.offset for key, at in offsets.items() if key in self._assigned()})
         limit_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         self._last_commit = self._offsets.submit(offsets, limit_ms, ended)
         return self._last_commit

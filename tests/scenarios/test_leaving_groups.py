@@ -276,6 +276,20 @@ async def test_who_closes_while_another_task_polls_leaves_in_good_order(moment: 
         assert len([at for at in committed.values() if at is not None]) == len(seen)
 
 
+async def test_who_goes_back_while_a_commit_is_under_way_is_found_there_by_the_next_one(autojump_clock) -> None:
+    async with a_cluster() as cluster:
+        async with cluster.consumer(group_id="g", auto_commit_interval_ms=60_000) as consumer:
+            await consumer.assign(ALL[:1])
+            await consumer.commit({ALL[0]: 2})
+            consumer.seek(ALL[0], 10)
+            consumer.commit_nowait()
+            consumer.seek(ALL[0], 2)
+        async with cluster.consumer(group_id="g") as other:
+            [committed] = (await other.committed(ALL[:1])).values()
+        assert committed is not None
+        assert committed.offset == 2
+
+
 async def test_a_callback_of_a_commit_that_an_interrupted_poll_did_not_run_is_run_by_the_next(autojump_clock) -> None:
     async with a_cluster() as cluster, cluster.consumer(group_id="g") as consumer:
         ended: list[Exception | None] = []
