@@ -37,11 +37,11 @@ from strandline.client.polling import Polling
 from strandline.client.producer import TrioProducer
 from strandline.client.record_checks import Headers, headers_of, partition_of, timestamp_of, topic_of
 from strandline.client.record_sizes import content_bytes, headers_bytes
-from strandline.client.settings import AdminSettings, ConsumerSettings, ProducerSettings
+from strandline.client.settings import EXIT_FLUSH_MS, AdminSettings, ConsumerSettings, ProducerSettings
 from strandline.client.settings_help import shows_settings
 from strandline.client.sync import Admin, Consumer
 from strandline.client.sync_client import SyncClient
-from strandline.client.sync_producer import EXIT_FLUSH_MS, FUTURE_BYTES, LEFT_SOMETHING, Letter, Producer
+from strandline.client.sync_producer import FUTURE_BYTES, LEFT_SOMETHING, Letter, Producer
 from strandline.client.unread_failures import Tally, Unread
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.processes.asyncio_loop import AsyncioLoop, Future

@@ -368,10 +368,10 @@ class TrioConsumer(Service, Polling, Inquiries):
                 await self._group.close()
             self.close()
 
-    async def _end_block(self, is_whole: bool) -> None:
+    async def _end_block(self, error: BaseException | None) -> None:
         """By an error: what the last poll gave may not have been worked on, so it is not committed."""
         try:
-            if is_whole and not self._closed:
+            if error is None and not self._closed:
                 await self.unsubscribe()
         finally:
             self.close()

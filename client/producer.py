@@ -71,7 +71,7 @@ from strandline.client.record_checks import (
 )
 from strandline.client.run_acceptance import CANCELLED, RunAcceptance, refusal
 from strandline.client.sender import Sender
-from strandline.client.settings import ProducerSettings, from_mapping
+from strandline.client.settings import EXIT_FLUSH_MS, ProducerSettings, from_mapping
 from strandline.client.settings_help import shows_settings
 from strandline.client.signals import News, Pump
 from strandline.protocol.errors import ErrorCode
@@ -151,9 +151,12 @@ class TrioProducer(RunAcceptance):
         await self._checkpoint(1)  # before: who is cancelled has sent nothing
         if self._accept_now(topic, pair, delivery, partition_of(partition), own_headers, stamp):
             return delivery
-        error = await self._accept(
-            topic, [pair], delivery, partition=partition, headers=own_headers, timestamp_ms=stamp
-        )
+        where: dict[str, Any] = {"partition": partition, "headers": own_headers, "timestamp_ms": stamp}
+        try:
+            error = await self._accept(topic, [pair], delivery, **where)
+        except trio.Cancelled:
+            delivery.exception()  # it counts as read: whoever cancels has sent nothing, and knows that
+            raise
         if error is not None and not isinstance(error, RecordDropped):
             delivery.exception()  # it counts as read: it is raised here
             raise error
@@ -423,10 +426,15 @@ class TrioProducer(RunAcceptance):
             finally:
                 self._finished.set()
 
-    async def _end_block(self, is_whole: bool) -> None:
+    async def _end_block(self, error: BaseException | None) -> None:
+        """After an error what was sent is flushed for `EXIT_FLUSH_MS` at most, unless the block was cancelled, and a
+        note of the error says what was not delivered."""
         try:
-            if is_whole:
-                await self.close()
+            await self.close(None if error is None else EXIT_FLUSH_MS)
+        except (FlushTimedOut, SendsFailed) as besides:
+            if error is None:
+                raise
+            error.add_note(f"and closing the producer: {besides}")
         finally:
             self.stop()
 

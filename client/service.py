@@ -56,8 +56,8 @@ class Service(ABC):
         self._closed = True
         self._scope.cancel()
 
-    async def _end_block(self, is_whole: bool) -> None:
-        """The block ended; is_whole: not by an error."""
+    async def _end_block(self, error: BaseException | None) -> None:
+        """The block ended, by an error or not."""
         self.stop()
 
     async def __aenter__(self) -> Self:
@@ -71,7 +71,7 @@ class Service(ABC):
     ) -> None:
         assert self._nursery_manager is not None
         try:
-            await self._end_block(error is None)
+            await self._end_block(error)
         finally:
             # Not told of `error`: it leaves as it is, not in a group.
             await self._nursery_manager.__aexit__(None, None, None)

@@ -37,6 +37,9 @@ Serializer = Callable[[Any], bytes | None]
 """Makes bytes of a key or value. It is not asked about None."""
 
 
+EXIT_FLUSH_MS = 5_000
+"""How long a producer is flushed that nobody closed before the interpreter ended, or whose block an error ended."""
+
 MAX_INT = 2**31 - 1
 """Requests carry these numbers in 32 bits."""
 

@@ -44,7 +44,7 @@ from strandline.client.record_checks import (
 )
 from strandline.client.record_sizes import content_bytes, headers_bytes
 from strandline.client.send_futures import Run, SendFuture, SendManyFuture, Where, send_future
-from strandline.client.settings import ProducerSettings
+from strandline.client.settings import EXIT_FLUSH_MS, ProducerSettings
 from strandline.client.settings_help import shows_settings
 from strandline.client.signals import News
 from strandline.client.sync_client import GRACE_S, SyncClient
@@ -77,9 +77,6 @@ Release = Callable[[int], None]
 
 BUSY_S = 0.05
 """The least that who sends waits for the loop while memory is free, whatever `max_block_ms`."""
-
-EXIT_FLUSH_MS = 5_000
-"""How long a producer is flushed that nobody closed before the interpreter ended, or whose block an error ended."""
 
 LEFT_SOMETHING = (FlushTimedOut, SendsFailed, ClientClosed, RequestTimedOut)
 """What closing may raise."""
