@@ -30,6 +30,7 @@ from strandline.client.admin import TrioAdmin
 from strandline.client.carried import awaited, plain, told
 from strandline.client.consumer import TrioConsumer
 from strandline.client.delivery import DeliveredBatch, RecordMetadata, RecordsSink, record_metadata
+from strandline.client.elsewhere import OF_ADMINS, OF_CLIENTS, OF_CONSUMERS, OF_PRODUCERS, answers_names_of_others
 from strandline.client.errors import ClientClosed
 from strandline.client.groups.group import DueCall, GroupMetadata
 from strandline.client.options import AdminOptions, ConsumerOptions, ProducerOptions
@@ -86,6 +87,7 @@ class _AioClient(Generic[F]):
         return front._client
 
 
+@answers_names_of_others(OF_CLIENTS, OF_PRODUCERS)
 @shows_settings(ProducerSettings, ProducerOptions)
 class AioProducer(_AioClient[Producer]):
     """Sends records, for asyncio programs. A delivery is an `asyncio.Future`."""
@@ -255,6 +257,7 @@ class _RecordsSink(RecordsSink):
         return self._loop.may_be_unread(self._delivery)
 
 
+@answers_names_of_others(OF_CLIENTS, OF_CONSUMERS)
 @shows_settings(ConsumerSettings, ConsumerOptions)
 class AioConsumer(_AioClient[Consumer], Polling):
     """Reads records, for asyncio programs. One task at a time may poll, and callbacks are called in it."""
@@ -335,6 +338,7 @@ class AioConsumer(_AioClient[Consumer], Polling):
         self._client._refuse_within_callback()
 
 
+@answers_names_of_others(OF_CLIENTS, OF_ADMINS)
 @shows_settings(AdminSettings, AdminOptions)
 class AioAdmin(_AioClient[Admin]):
     """Topics, groups and the cluster, for asyncio programs."""

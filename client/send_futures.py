@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from strandline.client.accumulator import Header, KeyAndValue
 from strandline.client.delivery import DeliveredBatch, RecordMetadata, RecordsSink, record_metadata
+from strandline.client.elsewhere import OF_FUTURES, answers_names_of_others
 from strandline.client.errors import NotSettledYet
 from strandline.client.record_sizes import content_bytes
 from strandline.client.unread_failures import Tally, Unread
@@ -33,6 +34,7 @@ class Where(NamedTuple):
     """What each takes while it waits, beside key and value."""
 
 
+@answers_names_of_others(OF_FUTURES)
 class SendFuture(Outcome[RecordMetadata]):
     """What becomes of one record: a `concurrent.futures.Future` of where it stands.
 

@@ -16,6 +16,7 @@ from strandline.client.admin import TrioAdmin
 from strandline.client.assignment import FetchedBatches
 from strandline.client.carried import blocking, plain, told
 from strandline.client.consumer import TrioConsumer
+from strandline.client.elsewhere import OF_ADMINS, OF_CLIENTS, OF_CONSUMERS, answers_names_of_others
 from strandline.client.errors import ClientClosed, ClientError
 from strandline.client.groups.group import DueCall, GroupMetadata
 from strandline.client.loans import Reader
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@answers_names_of_others(OF_CLIENTS, OF_CONSUMERS)
 @shows_settings(ConsumerSettings, ConsumerOptions)
 class Consumer(Front[TrioConsumer]):
     """Reads records, for scripts. Timeouts are in milliseconds. Callbacks are plain functions; they
@@ -251,6 +253,7 @@ class Consumer(Front[TrioConsumer]):
         self._stop()
 
 
+@answers_names_of_others(OF_CLIENTS, OF_ADMINS)
 @shows_settings(AdminSettings, AdminOptions)
 class Admin(Front[TrioAdmin]):
     """Topics, groups and the cluster, for scripts. Timeouts are in milliseconds."""

@@ -22,6 +22,7 @@ import trio
 from strandline.client.accumulator import EncodedBatch, EncodedBatches, Header, ToSend
 from strandline.client.carried import told
 from strandline.client.delivery import DeliveredBatch, DeliverySink, FailedBatch
+from strandline.client.elsewhere import OF_CLIENTS, OF_PRODUCERS, answers_names_of_others
 from strandline.client.errors import (
     BufferFull,
     ClientClosed,
@@ -101,6 +102,7 @@ class Letter:
 Mail = SendFuture | Letter | Mark
 
 
+@answers_names_of_others(OF_CLIENTS, OF_PRODUCERS)
 @shows_settings(ProducerSettings, ProducerOptions)
 class Producer(SyncClient):
     """Sends records, for scripts and threads.
