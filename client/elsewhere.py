@@ -25,11 +25,12 @@ def answers_names_of_others(*tables: dict[str, str]) -> Callable[[C], C]:
 
 
 class _Answer:
-    """What is said of one name. `help` leaves it out."""
+    """What is said of one name, by `help` as well."""
 
     def __init__(self, name: str, text: str) -> None:
         self._name = name
         self._text = text
+        self.__doc__ = f"Not here: {text}."
 
     def __get__(self, found_in: object, owner: type) -> NoReturn:
         text = f"{owner.__name__!r} object has no attribute {self._name!r}: {self._text}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pydoc
 import re
 from typing import Any
 
@@ -32,6 +33,11 @@ def test_the_error_says_what_has_the_part_of_that_name(made: Any, name: str, rem
     assert remedy in str(raised.value)
     assert (raised.value.name, raised.value.obj) == (name, client)
     assert not hasattr(client, name)
+
+
+def test_help_says_it_as_well() -> None:
+    shown = pydoc.render_doc(Consumer, renderer=pydoc.plaintext)  # type: ignore[attr-defined]
+    assert re.search(r"highwater\n +\|  +Not here: high_watermark\(partition\) tells it", shown)
 
 
 def test_a_name_that_nobody_has_is_a_plain_error() -> None:
