@@ -28,7 +28,6 @@ from strandline.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
     from strandline import Consumer
-    from strandline.client.assignment import FetchedBatches
 
 FILLED_RECORDS = 1_000_000
 """Of a topic of its own, unless told otherwise."""
@@ -37,9 +36,6 @@ POLL_MS = 500
 POLL_RECORDS = 5_000
 QUIET_S = 10.0
 """Nothing came for so long: then it is over, as in Kafka's tool."""
-
-Counted = tuple[int, int]
-"""Records, and bytes of their keys and values."""
 
 
 @click.command(
@@ -52,7 +48,7 @@ Counted = tuple[int, int]
     type=click.Choice(["columns", "records", "none"]),
     default="columns",
     show_default=True,
-    help="columns: numpy arrays of each batch; records: an object each, as poll() gives them; none: batches as bytes.",
+    help="columns: numpy arrays, of poll_columns(); records: an object each, of poll(); none: batches as bytes.",
 )
 @click.option("--show-detailed-stats", is_flag=True, help="A line for each interval instead of one at the end.")
 @click.option("--hide-header", is_flag=True, help="Without the names of the columns.")
@@ -105,7 +101,7 @@ class Reading:
         self.began_ms = began_ms
         self._options = options
         self._is_detailed = given["show_detailed_stats"]
-        self._fetch = {"columns": _columns, "records": _records, "none": _batches}[given["decode"]]
+        self._fetch = FETCHES[given["decode"]]
         self._report = Report(session, options, lambda interval, measurement: self._line(interval, measurement.total))
 
     def run(self, consumer: Consumer, topic: str) -> tuple[Result, bool]:
@@ -154,6 +150,8 @@ class Reading:
                 return
             if now_s - heard_s > QUIET_S or (options.seconds is not None and now_s >= options.seconds):
                 return
+            if not records:  # a position moves without records, too: over a gap that compaction has left
+                positions = {partition: consumer.position(partition) for partition in ends}
             for partition, position in positions.items():
                 if position >= ends.get(partition, 0):
                     ends.pop(partition, None)
@@ -178,36 +176,23 @@ def _records(consumer: Consumer) -> Fetched:
     return count, size_bytes, {partition: records[-1].offset + 1 for partition, records in polled.items()}
 
 
-def _of_fetched(count_of: Callable[[FetchedBatches], Counted]) -> Callable[[Consumer], Fetched]:
-    def fetch(consumer: Consumer) -> Fetched:
-        fetched = consumer.fetch_batches(timeout_ms=POLL_MS)
-        counted = [count_of(each) for each in fetched]
-        positions = {TopicPartition(each.topic, each.partition): each.next_offset for each in fetched}
-        return sum(count for count, _ in counted), sum(size for _, size in counted), positions
-
-    return fetch
+def _columns(consumer: Consumer) -> Fetched:
+    polled = consumer.poll_columns(timeout_ms=POLL_MS)
+    strings = [each for columns in polled for each in (columns.keys, columns.values)]
+    size_bytes = sum(int((each.ends - each.starts).sum()) for each in strings)
+    positions = {TopicPartition(each.topic, each.partition): int(each.offsets[-1]) + 1 for each in polled}
+    return sum(each.records_count for each in polled), size_bytes, positions
 
 
-def count_batches(fetched: FetchedBatches) -> Counted:
-    """By the headers of the batches; their bytes as they are in the log."""
+def _batches(consumer: Consumer) -> Fetched:
+    """Records by the headers of their batches; bytes as they are in the log."""
     from strandline.protocol.records import scan
 
-    return sum(header.records_count for _, header in scan(fetched.records)), len(fetched.records)
+    fetched = consumer.fetch_batches(timeout_ms=POLL_MS)
+    count = sum(header.records_count for each in fetched for _, header in scan(each.records))
+    positions = {TopicPartition(each.topic, each.partition): each.next_offset for each in fetched}
+    return count, sum(len(each.records) for each in fetched), positions
 
 
-def count_columns(fetched: FetchedBatches) -> Counted:
-    """Keys and values of all records, found by numpy."""
-    from strandline.protocol.records import scan
-    from strandline.protocol.records.columnar import BatchDecoder, Depth
-
-    decoder = BatchDecoder(fetched.records)
-    for position, header in scan(fetched.records):
-        decoder.add(position, header)
-    columns = decoder.take(Depth.VALUES)
-    read = columns.rows(columns.offsets >= fetched.position) if fetched.position else columns
-    sizes = (read.keys.ends - read.keys.starts).sum() + (read.values.ends - read.values.starts).sum()
-    return len(read.offsets), int(sizes)
-
-
-_columns = _of_fetched(count_columns)
-_batches = _of_fetched(count_batches)
+FETCHES: dict[str, Callable[[Consumer], Fetched]] = {"columns": _columns, "records": _records, "none": _batches}
+"""Each way of --decode."""

@@ -12,8 +12,10 @@ import pytest
 
 from strandline.cli.main import run
 from strandline.cli.session import Session
+from strandline.client import columns
 from strandline.client.admin import RecoveredPartition
 from strandline.client.assignment import FetchedBatches
+from strandline.client.columns import FetchedColumns
 from strandline.client.errors import (
     ClientClosed,
     ClientError,
@@ -33,7 +35,7 @@ from strandline.client.record_sizes import batch_bytes
 from strandline.client.settings import ProducerSettings
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult, DescribeConfigsSynonym
-from strandline.protocol.records import assign_offset, build_batch
+from strandline.protocol.records import assign_offset, build_batch, scan
 from strandline.protocol.types import TopicPartition
 from unit.cli.fake_futures import Acked, FakeMany, LateFuture
 from unit.cli.fake_moves import FakeMovingAdmin, MovingReplicas
@@ -239,6 +241,13 @@ def fetched_batches(
     return FetchedBatches(*partition, position, end, end, 0, memoryview(b"".join(batches)))
 
 
+def columns_of_batches(fetched: FetchedBatches) -> FetchedColumns:
+    """The same as columns."""
+    found = columns.decode(fetched.records, list(scan(fetched.records)), True)
+    partition = TopicPartition(fetched.topic, fetched.partition)
+    return columns.columns_of(partition, found.records, fetched.position, fetched.high_watermark)
+
+
 class FakeConsumer(FakeClient):
     def __init__(self, cluster: FakeCluster) -> None:
         super().__init__(cluster)
@@ -326,6 +335,9 @@ class FakeConsumer(FakeClient):
             for partition, (position, records) in self._taken().items()
             if records
         ]
+
+    def poll_columns(self, timeout_ms: int) -> list[FetchedColumns]:
+        return [columns_of_batches(each) for each in self.fetch_batches(timeout_ms)]
 
     def _taken(self) -> dict[TopicPartition, tuple[int, list[FakeRecord]]]:
         """Partition → where it stood, and the records from there on."""

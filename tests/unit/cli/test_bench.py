@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 
-from strandline.cli.bench_consume import count_batches, count_columns
+from strandline.cli.bench_consume import QUIET_S
 from strandline.cli.bench_measure import Measurement, result_fields
 from strandline.cli.bench_processes import arguments
 from strandline.cli.bench_run import RunOptions
 from strandline.cli.session import EXIT_INTERRUPTED
-from strandline.client.assignment import FetchedBatches
-from strandline.protocol.records import build_batch
 from strandline.protocol.types import TopicPartition
 from unit.cli.conftest import FakeCluster, Shell
 
@@ -95,11 +93,14 @@ def test_it_reads_what_it_wrote_and_all_ways_of_decoding_count_alike(shell: Shel
             assert line.split(", ")[2] == f"{700 * 30 / 2**20:.4f}"
 
 
-def test_records_before_the_position_do_not_count() -> None:
-    batch = memoryview(build_batch([(0, b"k", b"four"), (0, None, b"four"), (0, None, None)]))
-    assert count_columns(FetchedBatches("t", 0, 0, 3, 3, 0, batch)) == (3, 9)
-    assert count_columns(FetchedBatches("t", 0, 1, 3, 3, 0, batch)) == (2, 4)
-    assert count_batches(FetchedBatches("t", 0, 0, 3, 3, 0, batch)) == (3, len(batch))
+@pytest.mark.parametrize("decode", ["columns", "records", "none"])
+def test_a_gap_at_the_end_of_a_topic_is_not_waited_for(shell: Shell, cluster: FakeCluster, decode: str) -> None:
+    cluster.add_topic("clicks", {})
+    cluster.fill("clicks", 0, [b"a"] * 5)
+    cluster.ends[TopicPartition("clicks", 0)] = 9
+    ran = shell("bench", "consume", "-t", "clicks", "--decode", decode, "--output", "json")
+    assert json.loads(ran.out)["records"] == 5
+    assert shell.session.clock < QUIET_S
 
 
 def test_a_topic_is_read_to_its_end_or_as_far_as_asked_for(shell: Shell, cluster: FakeCluster) -> None:
