@@ -26,7 +26,7 @@ from strandline.cli.bench_run import (
     topic_of,
 )
 from strandline.cli.bench_text import producer_interval, producer_total
-from strandline.cli.options import client_settings
+from strandline.cli.options import acks_option, client_settings, compression_option
 from strandline.cli.session import EXIT_INTERRUPTED, Session, bootstrap_of, session_of
 from strandline.runtime.processes.parent import end_with_stdin
 
@@ -47,14 +47,8 @@ MAX_BLOCK_MS = 10_000
 )
 @run_options
 @click.option("--rate", "--throughput", "rate", type=float, help="Records per second; without it as many as may be.")
-@click.option("--acks", type=click.Choice(["all", "-1", "1", "0"]), default="all", show_default=True)
-@click.option(
-    "-z",
-    "--compression",
-    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    default="none",
-    show_default=True,
-)
+@acks_option
+@compression_option
 @click.option("--keys", type=click.IntRange(min=0), default=0, show_default=True, help="How many different ones.")
 @click.option(
     "--per-call",

@@ -25,7 +25,7 @@ from strandline.cli.bench_run import (
     topic_of,
 )
 from strandline.cli.bench_text import round_trips_interval, round_trips_total
-from strandline.cli.options import client_settings, setting_name
+from strandline.cli.options import acks_option, client_settings, setting_name
 from strandline.cli.session import bootstrap_of, session_of
 from strandline.client.settings import ConsumerSettings, ProducerSettings
 from strandline.protocol.types import TopicPartition
@@ -52,7 +52,7 @@ class NotRead(Exception):
 @click.option(
     "--rate", type=click.FloatRange(min=0, min_open=True), help="Records per second; without it one at a time."
 )
-@click.option("--acks", type=click.Choice(["all", "-1", "1", "0"]), default="all", show_default=True)
+@acks_option
 @click.pass_context
 def round_trips(ctx: click.Context, /, **given: Any) -> None:
     """Measure how long a record takes from sending to reading.

@@ -92,6 +92,28 @@ def settings_option(function: F) -> F:
     )(function)
 
 
+def acks_option(function: F) -> F:
+    """`--acks`, of what sends."""
+    return click.option(
+        "--acks",
+        type=click.Choice(["all", "-1", "1", "0"]),
+        default="all",
+        show_default=True,
+        help="With all, no record stands twice, however often it was sent.",
+    )(function)
+
+
+def compression_option(function: F) -> F:
+    """`-z/--compression`, of what sends."""
+    return click.option(
+        "-z",
+        "--compression",
+        type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+        default="none",
+        show_default=True,
+    )(function)
+
+
 def output_option(function: F) -> F:
     """`--output text|json`. Failures have the same shape then (`main`)."""
     return click.option(

@@ -21,8 +21,10 @@ from strandline.cli.input_format import input_reader
 from strandline.cli.json_input import JsonReader
 from strandline.cli.kcat_letters import kcat_letters
 from strandline.cli.options import (
+    acks_option,
     bootstrap_option,
     client_settings,
+    compression_option,
     key_of_setting,
     key_value,
     output_option,
@@ -98,20 +100,8 @@ From memory of kcat: -f is the template here, too, and files are given with -l.
 @click.option("-F", "-f", "--format", "template", metavar="TEMPLATE", help="How a record is written; see below.")
 @click.option("-J", "--json-input", is_flag=True, help="Each line is an object as 'strandline consume -J' prints it.")
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="Partition; by default chosen by the key.")
-@click.option(
-    "--acks",
-    type=click.Choice(["all", "-1", "1", "0"]),
-    default="all",
-    show_default=True,
-    help="With all, no record stands twice, however often it was sent.",
-)
-@click.option(
-    "-z",
-    "--compression",
-    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    default="none",
-    show_default=True,
-)
+@acks_option
+@compression_option
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header; may be repeated.")
 @click.option("--null", type=ESCAPED, help="A key or value that is this text is sent as null (a tombstone).")
 @click.option("-Z", "--empty-is-null", is_flag=True, help="An empty key or value is sent as null.")
