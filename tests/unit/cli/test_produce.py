@@ -121,7 +121,7 @@ def test_too_many_records_that_are_kept_back_are_a_wait_that_is_told(
 @pytest.mark.parametrize("key", ["linger.ms", "linger-ms", "linger_ms"])
 def test_a_wrong_setting_is_named_as_it_was_typed(key: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert cli_main.run(["produce", "-t", "t", "-b", "127.0.0.1:1", "-X", f"{key}=abc"]) == 2
-    assert capfd.readouterr().err.startswith(f"strandline: {key}='abc' is not a number (")
+    assert capfd.readouterr().err.startswith(f"strandline: {key}='abc' is not a number; give at least 0 ms (")
 
 
 def test_what_was_settled_shortly_after_ctrl_c_is_shown_and_counted(
