@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from strandline.cli.bar import Bar
 from strandline.cli.bench_measure import Interval, Measurement, Result, result_fields
 from strandline.cli.bench_text import failure_line, table_rows
 from strandline.cli.options import (
@@ -174,8 +175,8 @@ class Report:
         self._started_s = session.monotonic()
         self._options = options
         self._line_of = line_of
-        self._bar: Any = None
-        self._task: Any = None
+        self._bar = Bar()
+        self._is_shown = False
 
     def now_s(self) -> float:
         """Seconds since the beginning."""
@@ -195,42 +196,32 @@ class Report:
 
     def line(self, text: str) -> None:
         """One on stdout; above the bar where both are on the same screen."""
-        if self._bar is not None and sys.stdout.isatty():
-            self._bar.console.print(text, soft_wrap=True, markup=False, highlight=False)
-        else:
-            click.echo(text)
+        self._bar.line(text)
 
     @contextmanager
     def shown(self) -> Iterator[None]:
         """Within it there is a bar, if stderr is a terminal."""
-        if not sys.stderr.isatty():
+        self._is_shown = sys.stderr.isatty()
+        if self._is_shown:
+            self._bar.draw("begins", 0.0 if self._options.records or self._options.seconds else None)
+        try:
             yield
-            return
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-        columns = (BarColumn(bar_width=20), TimeElapsedColumn(), TextColumn("{task.description}"))
-        console = Console(stderr=True)
-        with Progress(*columns, console=console, auto_refresh=False, transient=True, redirect_stdout=False) as bar:
-            self._bar, self._task = bar, bar.add_task("begins", total=1)
-            bar.refresh()
-            try:
-                yield
-            finally:
-                self._bar = None
+        finally:
+            self._is_shown = False
+            self._bar.stop()
 
     def _show(self, now_s: float, last: Interval) -> None:
-        if self._bar is None:
+        if not self._is_shown:
             return
         records, total = self._options, self.measurement.total
         shares = [total.records / records.records] if records.records else []
         shares += [now_s / records.seconds] if records.seconds else []
         failed = sum(each.records for each in self.measurement.failures.values())
-        text = f"{total.records:,} records, {last.records_per_second:,.0f}/s, {last.mib_per_second:.1f} MiB/s"
+        text = f"{now_s:.0f} s, {total.records:,} records"
+        text += f", {last.records_per_second:,.0f}/s, {last.mib_per_second:.1f} MiB/s"
         text += f", p99 {last.latencies.percentile_us(99) / 1000:.1f} ms" if last.latencies.count else ""
         text += f", {failed:,} failed" if failed else ""
-        self._bar.update(self._task, completed=min(max(shares, default=0.0), 1.0), description=text)
-        self._bar.refresh()
+        self._bar.draw(text, min(max(shares), 1.0) if shares else None)
 
 
 class Told(NamedTuple):

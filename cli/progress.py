@@ -1,8 +1,7 @@
-"""How far `produce` and `consume` are: one line at the bottom of the terminal, on stderr, gone when they end.
+"""How far `produce` and `consume` are, in a `Bar`.
 
-Rules: it is drawn where stderr is a terminal and nothing else goes to it, never in a pipe; not before records
-come, nor for what is done at once. It is drawn by whoever does the work, when there is time: no thread, and nothing of
-rich is imported until then. What is said on stderr meanwhile comes above it.
+Rules: it is drawn where stderr is a terminal and nothing else goes to it, never in a pipe; not before records come, nor
+for what is done at once.
 """
 
 from __future__ import annotations
@@ -15,9 +14,10 @@ import sys
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, NamedTuple
 
+from strandline.cli.bar import Bar
+
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress, TaskID
 
 NOT_BEFORE_S = 0.5
 EVERY_S = 0.1
@@ -42,10 +42,9 @@ class ProgressLine:
     ) -> None:
         self._look = look
         self._monotonic = monotonic
-        self._console = console or stderr_console
+        self._bar = Bar(console)
         self._due_at = monotonic() + NOT_BEFORE_S
         self._marks: collections.deque[tuple[float, int]] = collections.deque()
-        self._shown: tuple[Progress, TaskID] | None = None
 
     def show(self) -> None:
         """Cheap, unless it is time."""
@@ -58,25 +57,7 @@ class ProgressLine:
         while len(self._marks) > 2 and now - self._marks[0][0] > RATE_OVER_S:
             self._marks.popleft()
         if done.records:
-            self._draw(done)
-
-    def _draw(self, done: Done) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        if self._shown is None:
-            columns = [TextColumn("{task.description}", markup=False), BarColumn(bar_width=20)]
-            progress = Progress(
-                *(columns if done.fraction is not None else columns[:1]),
-                console=self._console(),
-                transient=True,
-                auto_refresh=False,
-                redirect_stdout=False,
-            )
-            self._shown = progress, progress.add_task("", total=1.0)
-            progress.start()
-        progress, task = self._shown
-        progress.update(task, description=progress_text(done, self._rate()), completed=done.fraction or 0)
-        progress.refresh()
+            self._bar.draw(progress_text(done, self._rate()), done.fraction)
 
     def _rate(self) -> float:
         """Bytes per second, of late."""
@@ -85,15 +66,7 @@ class ProgressLine:
 
     def stop(self) -> None:
         """Take the line away. Idempotent."""
-        if self._shown is not None:
-            self._shown[0].stop()
-            self._shown = None
-
-
-def stderr_console() -> Console:
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+        self._bar.stop()
 
 
 def progress_text(done: Done, bytes_per_second: float) -> str:
