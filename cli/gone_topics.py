@@ -60,4 +60,5 @@ def tell_gone(kind: str, names: Sequence[str]) -> None:
 def nothing_left(names: Sequence[str]) -> click.ClickException:
     """All that was to be read has gone."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return click.ClickException(f"nothing is left to read: {', '.join(names[:MOST_NAMED])}{more} has gone")
+    verb = "has" if len(names) == 1 else "have"
+    return click.ClickException(f"nothing is left to read: {', '.join(names[:MOST_NAMED])}{more} {verb} gone")

@@ -308,6 +308,27 @@ def test_topics_that_match_are_read_and_those_that_come_later_too(shell: Shell) 
     assert process.communicate(timeout=TIMEOUT_S)[1] == b"Processed a total of 3 messages\n"
 
 
+def test_a_deleted_topic_is_told_and_left_and_the_last_one_ends_the_command(shell: Shell) -> None:
+    for topic in ("gone-1", "gone-2"):
+        created(shell, topic)
+    with shell.start(
+        "consume", "-t", "gone-1,gone-2", "--from-beginning", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert shell("produce", "-t", "gone-1", stdin=b"first\n").returncode == 0
+        assert process.stdout.readline() == b"first\n"
+        assert shell("topics", "delete", "gone-1", "--yes").returncode == 0
+        assert process.stderr.readline() == b"strandline: topic gone-1 has gone, and is read no more\n"
+        assert shell("produce", "-t", "gone-2", stdin=b"second\n").returncode == 0
+        assert process.stdout.readline() == b"second\n"
+        assert shell("topics", "delete", "gone-2", "--yes").returncode == 0
+        assert process.wait(TIMEOUT_S) == 1
+        assert process.stderr.read().splitlines() == [
+            b"Processed a total of 2 messages",
+            b"strandline: nothing is left to read: gone-2 has gone",
+        ]
+
+
 def test_a_topic_that_produce_creates_is_told_and_no_create_refuses(shell: Shell) -> None:
     created(shell, "meant")
     ran = shell("produce", "-t", "maent", "--no-create", stdin=b"a\n")

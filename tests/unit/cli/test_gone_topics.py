@@ -57,6 +57,21 @@ def test_the_command_fails_once_nothing_is_left(shell: Any, names: tuple[str, ..
     assert (ran.code, ran.out, ran.err) == (1, "a\nb\n", told("a") + COUNT.format(2) + end)
 
 
+@pytest.mark.parametrize("group", [(), ("--group", "g")])
+def test_many_topics_that_go_at_once_are_named_in_few_words(shell: Any, group: tuple[str, ...]) -> None:
+    topics = [f"a{number}" for number in range(7)]
+    fill(shell, *topics, "b")
+    at(shell, {2: lambda: delete(shell, *topics), 40: lambda: delete(shell, "b")})
+    ran = shell("consume", "-t", ",".join([*topics, "b"]), "-q", *group)
+    named = [told(f"a{number}") for number in range(5)]
+    end = "strandline: nothing is left to read: b has gone\n"
+    assert (ran.code, ran.err) == (1, "".join(named) + "strandline: 2 more have gone, too\n" + end)
+    fill(shell, *topics)
+    at(shell, {shell.session.clock + 2: lambda: delete(shell, *topics)})
+    ran = shell("consume", "-t", ",".join(topics), "-q", *group)
+    assert ran.err == f"strandline: nothing is left to read: {', '.join(topics[:5])} and 2 more have gone\n"
+
+
 def test_a_partition_that_was_asked_for_can_be_the_last_one(shell: Any) -> None:
     fill(shell, "a")
     at(shell, {2: lambda: delete(shell, "a")})
