@@ -52,8 +52,8 @@ class Reader:
         self._touch_at = now_s + self._touch_every_s
 
     def end(self) -> None:
-        """Hand out nothing more."""
-        self._loans.clear()
+        """Hand out nothing more; by any thread."""
+        self._loans = deque()  # a loop may be in the middle of the other one
 
     def next(self) -> ConsumerRecord | None:
         """The next record, which counts as read from now on; None: more has to be lent. DeserializationFailed: it stays
@@ -65,6 +65,8 @@ class Reader:
             if loan.is_over or taken == len(loan.records):
                 loans.popleft()
                 continue
+            if loans is not self._loans:  # ended meanwhile
+                return None
             record = loan.records[taken]
             if self._deserializers.are_needed:
                 record = self._deserializers.applied(record)

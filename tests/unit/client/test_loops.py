@@ -16,7 +16,9 @@ import trio
 from strandline import ClientClosed, Consumer, DeserializationFailed, InvalidClientConfig, OffsetOutOfRange
 from strandline.aio import AioConsumer
 from strandline.client.assignment import Assigned
-from strandline.client.record import ConsumerRecord
+from strandline.client.loans import Reader
+from strandline.client.record import ConsumerRecord, Loan
+from strandline.client.settings import ConsumerSettings
 from strandline.protocol.types import TopicPartition
 from unit.client.fake_broker import FakeCluster, FakeLog
 from unit.client.test_consumer import consumer
@@ -198,6 +200,17 @@ def test_a_loop_of_a_client_that_was_closed_hands_out_nothing_more(cluster: Fake
         client.close()
         with pytest.raises(ClientClosed):
             next(client)
+
+
+def test_a_loop_that_another_thread_ends_in_the_middle_of_a_step_has_no_record_left() -> None:
+    class Ending(list[ConsumerRecord]):
+        def __len__(self) -> int:
+            reader.end()
+            return 0
+
+    reader = Reader(ConsumerSettings(bootstrap_servers=("here:1",)))
+    reader.add([Loan(Ending(), 0)], 0.0)
+    assert reader.next() is None
 
 
 def test_a_loop_in_asyncio(cluster: FakeCluster) -> None:
