@@ -502,11 +502,12 @@ class Producer(SyncClient):
             self._mailbox.put_here(mark)
         else:  # no time is needed, and there may be none
             mark.is_reached = not self._has_ended
-        while not mark.is_reached:
-            if self._has_ended:
-                raise ClientClosed("the producer was closed before all records were accepted for delivery")
-            if not await self._accepted.wait_until(deadline):
-                raise FlushTimedOut(f"not all records were accepted for delivery within {limit_s:g} s")
+        with self._client._hurried():  # what was accepted does not linger while others wait for their topic, say
+            while not mark.is_reached:
+                if self._has_ended:
+                    raise ClientClosed("the producer was closed before all records were accepted for delivery")
+                if not await self._accepted.wait_until(deadline):
+                    raise FlushTimedOut(f"not all records were accepted for delivery within {limit_s:g} s")
         await self._client._all_settled(max(0.0, deadline - trio.current_time()) * 1000)
 
     async def _flush_and_close(self, limit_s: float) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from strandline import Producer
 from strandline.aio import AioProducer
 from strandline.client import TrioProducer
 from strandline.client.errors import (
+    ClientClosed,
     ClientError,
     FlushTimedOut,
     InvalidTopic,
@@ -270,6 +273,23 @@ def test_an_asyncio_producer_tells_at_the_end_of_its_block(
 async def awaited(delivery: asyncio.Future[Any]) -> None:
     with pytest.raises(RecordTooLarge):
         await delivery
+
+
+def test_a_flush_has_accepted_records_leave_while_others_wait_for_their_topic(cluster: FakeCluster) -> None:
+    cluster.add_topic("t")
+    producer = Producer(cluster.bootstrap, linger_ms=1000 * PATIENCE_S)
+    try:
+        future = producer.send("t", b"fine")
+        producer.send("nowhere", b"waits for max_block_ms")
+        with ThreadPoolExecutor(1) as thread:
+            flushed = thread.submit(producer.flush)
+            assert future.result(PATIENCE_S / 2).offset == 0
+            with suppress(FlushTimedOut, SendsFailed):
+                producer.close(0)
+            assert isinstance(flushed.exception(PATIENCE_S), ClientClosed)
+    finally:
+        with suppress(FlushTimedOut, SendsFailed):
+            producer.close(0)
 
 
 SYNCHRONOUS = """
