@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
@@ -123,10 +123,29 @@ class SyncClient:
         return self._call(call, timeout_s=GRACE_S)
 
     def _open(self, make_and_serve: Callable[[], Awaitable[T]]) -> T:
-        """The client that this one is the front of, made in the loop."""
+        """The client that this one is the front of, made in the loop. Where the program is interrupted meanwhile it is
+        not made, or stopped: nobody else would."""
+        made: list[Any] = []
+        is_wanted = True
+
+        async def make() -> T:
+            if not is_wanted:
+                raise ClientClosed("nobody waits for it any more")
+            client = await make_and_serve()
+            made.append(client)
+            return client
+
+        def give_up() -> None:
+            nonlocal is_wanted
+            is_wanted = False
+            for client in made:
+                client.stop()
+
         try:
-            return self._call(make_and_serve, timeout_s=GRACE_S + 25)
+            return self._call(make, timeout_s=GRACE_S + 25)
         except BaseException:
+            with suppress(PortalClosed, ForkedPortal):
+                self._portal.post(give_up)
             SyncClient.close(self)
             raise
 
