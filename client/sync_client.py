@@ -34,7 +34,7 @@ class SyncClient:
     """What the three fronts share: the portal, the service's end, refusal of forks and pickles."""
 
     def __init__(self) -> None:
-        self._portal = Portal.acquire()
+        self._portal = Portal.acquire(self)
         self._closed = False
         self._own_failure: BaseException | None = None
         self._under_way: dict[trio.CancelScope, None] = {}
@@ -54,10 +54,8 @@ class SyncClient:
 
     def close(self) -> None:
         """Stop; idempotent."""
-        with Portal.shared_lock:  # two threads that close at once give the loop back once
-            was_closed, self._closed = self._closed, True
-        if not was_closed:
-            self._portal.release()
+        self._closed = True
+        self._portal.release(self)
 
     def _close_at_exit(self) -> None:
         """Close when the interpreter ends. Whatever goes wrong is only warned of: the other clients have to be closed,

@@ -259,6 +259,7 @@ class Producer(SyncClient):
             if not (self._has_ended or self._portal.is_current):  # its end was interrupted
                 with suppress(PortalClosed, CallTimedOut):
                     self._portal.call(self._ended, timeout_s=GRACE_S)
+            super().close()
             return
         refuse_in_loop()  # before anything is ended
         limit_s = self._deadline_s if timeout is None else timeout

@@ -82,7 +82,7 @@ class Portal:
     def __init__(self) -> None:
         self.failure: BaseException | None = None
         """What ended the loop before it was stopped."""
-        self._users = 0
+        self._users: set[int] = set()
         self.is_foreign = False
         """This process is a fork of the one whose thread it is."""
         self._ready: Outcome[None] = Outcome()
@@ -95,21 +95,21 @@ class Portal:
         self._ready.result()
 
     @classmethod
-    def acquire(cls) -> Portal:
-        """The process's portal, started if need be; give it back by `release`."""
+    def acquire(cls, user: object = None) -> Portal:
+        """The process's portal, started if need be; give it back by `release`, for the same user."""
         with cls.shared_lock:
             if cls._shared is None or not cls._shared._thread.is_alive():
                 cls._shared = Portal()
-            cls._shared._users += 1
+            cls._shared._users.add(id(user))
             return cls._shared
 
-    def release(self) -> None:
-        """The last one to go stops the thread."""
+    def release(self, user: object = None) -> None:
+        """The last one to go stops the thread. Idempotent: whoever was interrupted in it does it again."""
         if self.is_foreign:
             return
         with Portal.shared_lock:
-            self._users -= 1
-            if self._users > 0:
+            self._users.discard(id(user))
+            if self._users:
                 return
             if Portal._shared is self:
                 Portal._shared = None

@@ -13,12 +13,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType
+from contextlib import suppress
+from functools import cache
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
 
-from strandline import Consumer, Producer
+from strandline import Admin, Consumer, Producer
+from strandline.client.errors import ClientClosed, FlushTimedOut, SendsFailed
 from strandline.protocol.types import TopicPartition
 from unit.client.fake_broker import FakeCluster
 from unit.client.test_sync import cluster
@@ -67,6 +70,7 @@ CALLS: dict[str, Callable[[Producer], object]] = {
     "send with headers": lambda producer: producer.send("t", b"x", headers=[("h", b"1")], timestamp_ms=5),
     "send_many": lambda producer: producer.send_many("t", [(b"k", b"x"), (None, b"y")]),
     "flush": lambda producer: producer.flush(SOON_S),
+    "partitions_for": lambda producer: producer.partitions_for("t"),
     "result": lambda producer: producer.send("t", b"x").result(SOON_S),
 }
 
@@ -94,6 +98,71 @@ def test_an_interrupt_at_any_instruction_leaves_the_producer_usable(cluster: Fak
         assert position > 50
     found = [record.value for log in cluster.logs.values() for record in log.records()]
     assert found.count(b"next") == (position if name != "result" else 0)
+
+
+class InterruptOfClose(InterruptAt):
+    """Only where the interpreter looks for signals: at the beginning of a function, behind a call, and at the end of a
+    loop's turn. Elsewhere there is no way to give back a lock: between taking it and entering its block, say."""
+
+    def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
+        if event == "opcode" and frame.f_lasti not in _looks_for_signals(frame.f_code):
+            return self._trace
+        return super()._trace(frame, event, argument)
+
+
+@cache
+def _looks_for_signals(code: CodeType) -> set[int]:
+    offsets: set[int] = set()
+    before = ""
+    for each in dis.get_instructions(code):
+        if each.opname in ("RESUME", "JUMP_BACKWARD") or before in ("CALL", "CALL_FUNCTION_EX"):
+            offsets.add(each.offset)
+        before = each.opname
+    return offsets
+
+
+def test_an_interrupt_of_a_close_wherever_it_may_come_leaves_the_producer_to_be_closed_again(
+    cluster: FakeCluster,
+) -> None:
+    cluster.add_topic("t")
+    with Admin(cluster.bootstrap):  # the loop goes on for it
+        position, was_raised = 0, True
+        while was_raised:
+            position += 1
+            producer = Producer(cluster.bootstrap)
+            with InterruptOfClose(position) as interrupt:
+                try:
+                    producer.close(SOON_S)
+                except KeyboardInterrupt:
+                    pass
+            was_raised = interrupt.was_raised
+            assert not interrupt.lock_makers, "what is made of Python code can be left locked"
+            producer.close(SOON_S)
+            with pytest.raises(ClientClosed):
+                producer.send("t", b"x")
+        assert position > 20
+
+
+@pytest.mark.parametrize("share", range(4))
+def test_what_an_interrupted_close_leaves_is_settled_by_the_next_one(cluster: FakeCluster, share: int) -> None:
+    cluster.add_topic("t")
+    with Admin(cluster.bootstrap):
+        position, was_raised, delivered = share, True, 0
+        while was_raised:
+            position += 4
+            producer = Producer(cluster.bootstrap)
+            future = producer.send("t", b"x")
+            with InterruptOfClose(position) as interrupt:
+                try:
+                    producer.close(SOON_S)
+                except KeyboardInterrupt:
+                    pass
+            was_raised = interrupt.was_raised
+            with suppress(SendsFailed, FlushTimedOut):
+                producer.close(SOON_S)
+            assert future.done()
+            delivered += future.exception() is None
+        assert delivered
 
 
 POLLS: dict[str, Callable[[Consumer], Any]] = {

@@ -53,11 +53,12 @@ def test_what_would_end_the_program_does_so_where_the_call_was_made(portal: Port
 
 
 def test_all_users_share_one_thread_and_the_last_one_ends_it() -> None:
-    first, second = Portal.acquire(), Portal.acquire()
+    first, second = Portal.acquire("first"), Portal.acquire("second")
     assert first is second
-    first.release()
+    for _ in range(2):
+        first.release("first")
     assert first._thread.is_alive()
-    second.release()
+    second.release("second")
     assert not first._thread.is_alive()
     with pytest.raises(PortalClosed):
         first.call(trio.lowlevel.checkpoint, timeout_s=1)
