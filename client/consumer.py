@@ -31,6 +31,7 @@ from strandline.client.errors import (
     SubscriptionConflict,
 )
 from strandline.client.fetcher import Fetcher, start_by_policy
+from strandline.client.given import given_int, given_partition
 from strandline.client.groups.group import Callbacks, DueCall, Group, GroupMetadata, OnCommit, OnPartitions
 from strandline.client.groups.offsets import GivenOffsets, OffsetAndMetadata
 from strandline.client.groups.topics import compiled
@@ -116,7 +117,7 @@ class TrioConsumer(Service, Polling, Inquiries):
         `subscribe`, InvalidTopic."""
         if self._group is not None and self._group.has_subscribed:
             raise SubscriptionConflict("this consumer's partitions are given by its group; unsubscribe before assign")
-        wanted = [TopicPartition(*item) for item in partitions]
+        wanted = [given_partition(item) for item in partitions]
         await self._raise_unless_running()
         self._metadata.expect(item.topic for item in wanted)
         if self._group is not None and self.settings.enable_auto_commit:
@@ -182,9 +183,9 @@ class TrioConsumer(Service, Polling, Inquiries):
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at `offset`. NotAssigned; ValueError for a negative one."""
-        if offset < 0:
-            raise ValueError(f"offset {offset} of {TopicPartition(*partition)} is negative; use seek_to_beginning")
         state = self._state(partition)
+        if (offset := given_int(offset, f"the offset in {state.topic_partition}")) < 0:
+            raise ValueError(f"offset {offset} of {state.topic_partition} is negative; use seek_to_beginning")
         state.end_loan()
         state.set_position(offset)
         self._pump.wake()
@@ -340,7 +341,7 @@ class TrioConsumer(Service, Polling, Inquiries):
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed, None for nothing. NoGroup, the last cause after `timeout_ms` (default:
         `default_api_timeout_ms`)."""
-        wanted = [TopicPartition(*item) for item in partitions]
+        wanted = [given_partition(item) for item in partitions]
         await self._raise_unless_running()
         return await self._group_for("committed").committed(wanted, self._limit_ms(timeout_ms))
 
@@ -410,9 +411,10 @@ class TrioConsumer(Service, Polling, Inquiries):
         return state
 
     def _state(self, partition: TopicPartition) -> Assigned:
-        state = self._assigned.get(TopicPartition(*partition))
+        partition = given_partition(partition)
+        state = self._assigned.get(partition)
         if state is None:
-            raise NotAssigned(f"{TopicPartition(*partition)} is not assigned to this consumer; call assign first")
+            raise NotAssigned(f"{partition} is not assigned to this consumer; call assign first")
         return state
 
     def _seek_to(self, timestamp: int, partitions: Iterable[TopicPartition]) -> None:

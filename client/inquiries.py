@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 import trio
 
 from strandline.client.errors import RequestTimedOut
+from strandline.client.given import given_int, given_partition
 from strandline.client.lookup import FoundOffset, OffsetLookup
 from strandline.client.metadata import Metadata, TopicView
 from strandline.client.settings import ConsumerSettings
@@ -43,10 +44,11 @@ class Inquiries(ABC):
         self, timestamps_ms: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, FoundOffset | None]:
         """The first record of each partition with at least that timestamp (ms since 1970), or None. The last cause
-        if a leader does not answer within `timeout_ms` (default: `default_api_timeout_ms`), ValueError."""
-        if any(timestamp < 0 for timestamp in timestamps_ms.values()):
+        if a leader does not answer within `timeout_ms` (default: `default_api_timeout_ms`), ValueError, TypeError."""
+        wanted = {key: given_int(value, f"the time for {key}, in ms,") for key, value in timestamps_ms.items()}
+        if any(timestamp < 0 for timestamp in wanted.values()):
             raise ValueError("timestamps are milliseconds since 1970, not negative; use beginning_offsets, end_offsets")
-        found = await self._find(timestamps_ms, timeout_ms)
+        found = await self._find(wanted, timeout_ms)
         return {key: item if item.offset >= 0 else None for key, item in found.items()}
 
     async def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> list[int]:
@@ -80,7 +82,7 @@ class Inquiries(ABC):
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None
     ) -> dict[TopicPartition, FoundOffset]:
         limit_ms = self._limit_ms(timeout_ms)
-        wanted = {TopicPartition(*key): value for key, value in timestamps.items()}
+        wanted = {given_partition(key): value for key, value in timestamps.items()}
         started = trio.current_time()
         for topic in dict.fromkeys(key.topic for key in wanted):
             await self._layout(topic, limit_ms)

@@ -23,6 +23,7 @@ from strandline.client.errors import (
     UnknownTopic,
     error_for,
 )
+from strandline.client.given import given_int, given_partition
 from strandline.client.groups.coordinator import Coordinator
 from strandline.client.groups.membership import NOBODY, Identity, Membership, Phase
 from strandline.client.lookup import is_retriable
@@ -66,12 +67,14 @@ GivenOffsets = Mapping[TopicPartition, OffsetAndMetadata | int] | None
 def checked_offsets(given: Mapping[TopicPartition, OffsetAndMetadata | int]) -> dict[TopicPartition, OffsetAndMetadata]:
     """ValueError for a negative one."""
     offsets = {
-        TopicPartition(*partition): at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
+        given_partition(partition): at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
         for partition, at in given.items()
     }
     for partition, at in offsets.items():
-        if at.offset < 0:
-            raise ValueError(f"offset {at.offset} of {partition} is negative")
+        offset = given_int(at.offset, f"the offset of {partition}")
+        if offset < 0:
+            raise ValueError(f"offset {offset} of {partition} is negative")
+        offsets[partition] = at._replace(offset=offset)
     return offsets
 
 
