@@ -399,7 +399,8 @@ class TrioConsumer(Service, Polling, Inquiries):
 
     def _group_for(self, what: str) -> Group:
         if self._group is None:
-            raise NoGroup(f"{what} takes a group: set group_id")
+            instead = ", or give the partitions to assign" if what == "subscribe" else ""
+            raise NoGroup(f"{what} takes a group: set group_id{instead}")
         return self._group
 
     def _fresh(self, partition: TopicPartition) -> Assigned:

@@ -192,6 +192,14 @@ class AdminSettings(ClientSettings):
     """Nothing of its own."""
 
 
+NOT_SERVED: dict[tuple[str, ...], str] = {
+    ("security_protocol", "ssl_", "sasl_"): "there is neither TLS nor SASL",
+    ("transactional_id", "transaction_timeout_ms", "isolation_level"): "brokers serve no transactions",
+    ("api_version",): "versions are agreed upon with each broker",
+}
+"""Beginnings of settings of other clients, and why there is none of that name."""
+
+
 def from_mapping(cls: type[S], values: Mapping[str, Any]) -> S:
     """Checked settings. InvalidClientConfig names the key, the value and what is allowed."""
     fields = {item.name: item for item in dataclasses.fields(cls)}
@@ -199,14 +207,22 @@ def from_mapping(cls: type[S], values: Mapping[str, Any]) -> S:
     for given, value in values.items():
         name = given.replace(".", "_").replace("-", "_")
         if name not in fields:
-            near = difflib.get_close_matches(name, fields, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(fields))}"
-            raise InvalidClientConfig(f"unknown setting {given!r}; {hint}")
+            raise InvalidClientConfig(f"unknown setting {given!r}; {_hint(given, name, sorted(fields))}")
         checked[name] = _checked(fields[name], given, value)
     if "bootstrap_servers" not in checked:
         raise InvalidClientConfig("bootstrap_servers is missing; give host:port of one or more brokers")
     parse_addresses(checked["bootstrap_servers"])
     return cls(**checked)
+
+
+def _hint(given: str, name: str, known: list[str]) -> str:
+    """About a setting that there is not, with names in the way of writing that was `given`."""
+    for prefixes, why in NOT_SERVED.items():
+        if name.startswith(prefixes):
+            return f"{why}: leave it out"
+    near = difflib.get_close_matches(name, known, n=1)
+    names = [each.replace("_", ".") if "." in given else each for each in near or known]
+    return f"did you mean {names[0]}?" if near else f"known are {', '.join(names)}"
 
 
 def parse_addresses(bootstrap_servers: str) -> list[Address]:
@@ -235,6 +251,8 @@ def _checked(item: dataclasses.Field[Any], given: str, value: Any) -> Any:
             raise InvalidClientConfig(f"{given}={value!r} is not a function; leave it out where there is none")
         return value
     if item.name == "bootstrap_servers" and not isinstance(value, str):
+        if isinstance(value, Mapping):
+            raise InvalidClientConfig(f"{given} is a dict: settings are given by name, bootstrap_servers='host:port'")
         if isinstance(value, bytes) or not isinstance(value, Iterable):
             raise InvalidClientConfig(f"{given}={value!r} is not host:port, nor a list of these")
         value = ",".join(str(part) for part in value)
