@@ -25,6 +25,7 @@ from typing import NamedTuple, NoReturn, TextIO
 
 import click
 
+from strandline.cli import other_tools
 from strandline.cli.item_errors import error_name
 from strandline.cli.session import EXIT_DIFFERENT, EXIT_INTERRUPTED, JSON_VERSION, CommandLine, Session
 from strandline.cli.short_options import has_flag
@@ -113,7 +114,8 @@ class LazyGroup(click.Group):
             import difflib
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"choose one of {', '.join(COMMANDS)}"
+            part = other_tools.in_place_of_a_command(args[0])
+            hint = f"did you mean '{part or near[0]}'?" if part or near else f"choose one of {', '.join(COMMANDS)}"
             raise click.UsageError(f"no such command '{printable(args[0])}': {hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -213,12 +215,18 @@ def failure_of(error: BaseException, line: CommandLine) -> Failure:
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return Failure("Interrupted", "interrupted", EXIT_INTERRUPTED)
     if isinstance(error, click.UsageError):
-        return Failure("UsageError", error.format_message(), EXIT_USAGE)
+        return Failure("UsageError", usage_text(error), EXIT_USAGE)
     name = error_name(error)
     text = describe(error)
     if line.unless_reached and name == "NoBrokerReachable":
         text = f"{text}; {line.unless_reached}"
     return Failure(name, text, EXIT_FAILED)
+
+
+def usage_text(error: click.UsageError) -> str:
+    if isinstance(error, click.NoSuchOption) and (part := other_tools.in_place_of_an_option(error)):
+        return f"no such option '{error.option_name}': here it is {part}"
+    return error.format_message() + other_tools.after_a_word_too_many(error)
 
 
 def usage_of(error: click.UsageError) -> str:
