@@ -298,10 +298,10 @@ def buffer_output() -> None:
     """Put a buffer below stdout where PYTHONUNBUFFERED left none. A command counts what it has flushed; of a write that
     goes out by itself, and that Ctrl-C interrupts, nobody knows whether somebody has read it."""
     out = sys.stdout
-    if isinstance(out, io.TextIOWrapper) and isinstance(raw := out.buffer, io.RawIOBase):
-        encoding, errors = out.encoding, out.errors
-        out.detach()
-        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=True)
+    if isinstance(out, io.TextIOWrapper) and isinstance(out.buffer, io.RawIOBase):
+        # A descriptor of its own number, not `out.detach()`: sys.__stdout__ is asked how wide the terminal is.
+        raw = io.FileIO(out.fileno(), "w", closefd=False)
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), out.encoding, out.errors, line_buffering=True)
 
 
 def open_outputs() -> list[TextIO]:

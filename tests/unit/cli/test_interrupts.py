@@ -108,7 +108,8 @@ def test_what_is_printed_has_a_buffer_where_python_was_told_to_have_none() -> No
     """Of a write that goes out by itself and is interrupted, nobody knows whether somebody has read it."""
     program = (
         "import io, sys; from strandline.cli.main import buffer_output; buffer_output(); "
-        "assert type(sys.stdout.buffer) is io.BufferedWriter; print('a line')"
+        "assert type(sys.stdout.buffer) is io.BufferedWriter; print('a line'); "
+        "sys.__stdout__.fileno()"  # is asked how wide the terminal is
     )
     for unbuffered in ("1", ""):
         environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
