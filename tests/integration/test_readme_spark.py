@@ -13,9 +13,11 @@ import pytest
 from strandline import Admin, Consumer, Producer, TopicPartition
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.cli.java import spark_java_home
-from support.readme import block, blocks, run, shell
+from support.readme import block, blocks, rows, run, shell
 
 pytestmark = pytest.mark.spark
+
+BIN = Path(sys.executable).parent
 
 
 def values(bootstrap: str, topic: str) -> list[bytes | None]:
@@ -75,11 +77,13 @@ def run_outside(spark_cluster: EmbeddedCluster, tmp_path: Path) -> Iterator[Call
     unset = ("VIRTUAL_ENV", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME", "PYTHONPATH", "SPARK_HOME")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
 
-    def run_it(program: str, **variables: str) -> str:
-        script = tmp_path / "job.py"
-        script.write_text(program.replace("localhost:9092", bootstrap).replace('"clicks"', '"job-clicks"'))
+    def run_it(program: str, by: str = sys.executable, *, works: bool = True, **variables: str) -> str:
+        """What it prints, without blanks, or the end of what it says of its failure."""
+        (tmp_path / "job.py").write_text(
+            program.replace("localhost:9092", bootstrap).replace('"clicks"', '"job-clicks"')
+        )
         done = subprocess.run(
-            [sys.executable, str(script)],
+            [by, "job.py"],
             cwd=tmp_path,
             env={**environment, "PATH": "/usr/bin:/bin", **variables},
             capture_output=True,
@@ -87,8 +91,8 @@ def run_outside(spark_cluster: EmbeddedCluster, tmp_path: Path) -> Iterator[Call
             timeout=180,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.replace(" ", "")
+        assert (done.returncode == 0) == works, done.stderr
+        return done.stdout.replace(" ", "") if works else done.stderr
 
     with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
         for topic in ("job-clicks", "job-copy"):
@@ -120,3 +124,22 @@ def test_a_stream_of_such_a_script_reads_and_writes_there(
     program = PLAIN.format(read="readStream", servers=bootstrap, then=STREAM.format(servers=bootstrap))
     run_outside(program, JAVA_HOME=str(spark_java_home()))
     assert values(bootstrap, "job-copy") == [b"login"]
+
+
+def test_spark_submit_needs_what_the_readme_says_there(
+    run_outside: Callable[..., str], spark_cluster: EmbeddedCluster
+) -> None:
+    program = PLAIN.format(read="read", servers=spark_cluster.bootstrap_servers, then="rows.show()")
+    told = {what: remedy for what, remedy, *_ in rows("From Spark")}
+    command = told["`spark-submit`, the `pyspark` shell"].strip("`").replace("/path/.venv/bin", str(BIN))
+    variable, submit, script = command.split()
+    name, interpreter = variable.split("=")
+    assert script == "job.py"
+    java = {"JAVA_HOME": str(spark_java_home())}
+    assert "ann|login" in run_outside(program, submit, **java, **{name: interpreter})
+    for words, by, variables in (
+        ("`Could not find valid SPARK_HOME`", submit, {}),
+        ("`DATA_SOURCE_NOT_FOUND`", sys.executable, {name: "python3"}),
+    ):
+        assert words in told
+        assert words.strip("`") in run_outside(program, by, works=False, **java, **variables)
