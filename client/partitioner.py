@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
 
 from strandline.client.errors import InvalidRecordValue
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
+_key_of = itemgetter(0)
 
 REMEMBERED_KEYS = 65_536
 """Hashing costs about 0.3 µs per 4 bytes in Python; keys come in runs and come back."""
@@ -58,6 +61,27 @@ def checked(partitioner: Callable[[bytes, int], int]) -> Callable[[bytes, int], 
         return number
 
     return choose
+
+
+def by_partition(
+    records: Sequence[Any], partition: int | None, partitions: int, choose: Callable[[bytes, int], int]
+) -> dict[int | None, Sequence[Any]]:
+    """Records that begin with their key, in order within each partition: that which was asked for, else that which
+    `choose` says. None: they have no key and may go anywhere."""
+    if partition is not None:
+        return {partition: records}
+    if records and records[0][0] is None and [*map(_key_of, records)].count(None) == len(records):
+        return {None: records}
+    groups: dict[int | None, list[Any]] = {}
+    last_key: bytes | object | None = groups  # equal to no key
+    for record in records:
+        key = record[0]
+        if key != last_key:
+            last_key = key
+            number = None if key is None else choose(key, partitions)
+            append_to_group = groups.setdefault(number, []).append
+        append_to_group(record)
+    return dict(groups)
 
 
 def choose_partition(waiting: Mapping[int, int], point: float) -> int:

@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from operator import itemgetter
 from typing import Any, Unpack
 
 import trio
@@ -60,7 +59,7 @@ from strandline.client.keyless import KeylessPartitions
 from strandline.client.links import Links
 from strandline.client.metadata import Metadata, TopicView
 from strandline.client.options import ProducerOptions
-from strandline.client.partitioner import checked, partition_for_key
+from strandline.client.partitioner import by_partition, checked, partition_for_key
 from strandline.client.record_checks import (
     Headers,
     Serializers,
@@ -78,8 +77,6 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment, production_client_environment
 from strandline.runtime.exception_groups import first_cause
-
-_key = itemgetter(0)
 
 RECORDS_PER_CHUNK = 2_000
 """Records taken without letting other tasks run: some 3 ms."""
@@ -253,7 +250,8 @@ class TrioProducer(RunAcceptance):
             for begin in range(0, len(records), RECORDS_PER_CHUNK):
                 chunk = records[begin : begin + RECORDS_PER_CHUNK] if left > RECORDS_PER_CHUNK or begin else records
                 await self._checkpoint(len(chunk))
-                for number, group in self._grouped(layout, chunk, partition).items():
+                groups = by_partition(chunk, partition, len(layout.partitions), self._partition_for_key)
+                for number, group in groups.items():
                     is_keyless = number is None
                     queue = (
                         self._keyless.current(layout)
@@ -466,27 +464,6 @@ class TrioProducer(RunAcceptance):
                 f"topic {topic!r} has no partition {partition}, only {len(known.partitions)} of them",
             )
         return known
-
-    def _grouped(
-        self, layout: TopicView, records: Sequence[ToSend], partition: int | None
-    ) -> dict[int | None, Sequence[ToSend]]:
-        """Records by partition, in order within each; None: they have no key and may go anywhere."""
-        if partition is not None:
-            return {partition: records}
-        if records and records[0][0] is None and [*map(_key, records)].count(None) == len(records):
-            return {None: records}
-        groups: dict[int | None, list[ToSend]] = {}
-        count = len(layout.partitions)
-        choose = self._partition_for_key
-        last_key: bytes | object | None = self  # equal to no key
-        for record in records:
-            key = record[0]
-            if key != last_key:
-                last_key = key
-                number = None if key is None else choose(key, count)
-                append_to_group = groups.setdefault(number, []).append
-            append_to_group(record)
-        return dict(groups)
 
     async def _take_in(self, take: Callable[[float], bool]) -> None:
         """`take(now)`, which says whether there was memory for it, and waiting for that if the policy says so."""
