@@ -13,6 +13,7 @@ of tasks.
 
 from __future__ import annotations
 
+import _thread
 import time
 from collections import deque
 from collections.abc import Callable
@@ -64,6 +65,8 @@ class Mailbox(Generic[T]):
         self._is_announced = False
         self._is_awaited = False
         """`take_all` waits: nothing was taken out that somebody still works on."""
+        self._announcer = 0
+        """The thread that is about to announce: a signal handler that it runs meanwhile cannot rely on that."""
         self._arrived = trio.Event()
         self._waiting: deque[Alarm] = deque()
         """Of those who wait for room."""
@@ -87,7 +90,7 @@ class Mailbox(Generic[T]):
         budget.waiting_bytes += size_bytes  # first: of what is in the mailbox nothing is left out
         self._items.append(item)
         self._size += size
-        if not self._is_announced:
+        if not self._is_announced or (self._announcer and self._announcer == _thread.get_ident()):
             self._announce(item)
         if self._closed:  # meanwhile
             self._take_back(item)
@@ -178,8 +181,10 @@ class Mailbox(Generic[T]):
     def _announce(self, item: T | None = None) -> None:
         """PortalClosed, ForkedPortal: the item is not in the mailbox any more."""
         try:
+            self._announcer = _thread.get_ident()
             self._is_announced = True
             self._portal.post(self._on_arrival)
+            self._announcer = 0
         except PortalClosed:
             self._is_announced = False
             if item is not None:

@@ -224,6 +224,25 @@ def test_a_record_whose_announcement_was_interrupted_goes_with_the_next_one(clus
     assert [record.value for record in cluster.logs[TopicPartition("t", 0)].records()] == [b"first", b"interrupted"]
 
 
+def test_a_signal_handler_may_wait_for_what_it_sends_while_a_send_is_about_to_be_announced(
+    cluster: FakeCluster,
+) -> None:
+    cluster.add_topic("t")
+    with Producer(cluster.bootstrap, linger_ms=0) as producer:
+        producer.send("t", b"first").result(SOON_S)
+        post = producer._portal.post
+
+        def handled(*arguments: Any) -> None:
+            producer._portal.post = post
+            producer.send("t", b"of the handler").result(SOON_S)
+            post(*arguments)
+
+        producer._portal.post = handled
+        assert producer.send("t", b"interrupted").result(SOON_S).topic == "t"
+    found = [record.value for record in cluster.logs[TopicPartition("t", 0)].records()]
+    assert found == [b"first", b"interrupted", b"of the handler"]
+
+
 SCRIPT = """
 import signal, sys
 from strandline import Producer
