@@ -291,10 +291,11 @@ class Producer(SyncClient):
             error.add_note(f"and closing the producer: {besides}")
 
     def _close_unasked(self) -> None:
+        how = "the close of a Producer was interrupted" if self._closed else "a Producer was not closed"
         try:
             self.close(EXIT_FLUSH_MS / 1000)
         except LEFT_SOMETHING as error:
-            warn(f"a Producer was not closed: {error}")
+            warn(f"{how}: {error}")
 
     def partitions_for(self, topic: str) -> list[int]:
         """The topic's partitions. UnknownTopic or what hindered it after `max_block_ms`."""

@@ -20,7 +20,7 @@ import resource
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import cast
+from typing import Any, cast
 
 import trio
 
@@ -270,7 +270,7 @@ class SocketNetwork:
 
     async def connect(self, address: Address) -> SocketTransport:
         try:
-            candidates = await trio.socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+            candidates = await _resolve(address)
         except (OSError, UnicodeError) as error:
             cause = _cause(error) if isinstance(error, OSError) else "not a host name"
             raise CannotConnect(f"cannot connect to {address}: {cause}") from None
@@ -341,3 +341,11 @@ class SocketNetwork:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
         if self._receive_buffer_bytes is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
+
+
+async def _resolve(address: Address) -> list[Any]:
+    """What to connect to. OSError, UnicodeError."""
+    try:
+        return await trio.socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except RuntimeError:  # Python 3.12 starts no thread while the interpreter ends: then nothing else is kept waiting
+        return socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)

@@ -66,3 +66,23 @@ def test_a_client_whose_making_was_interrupted_does_not_go_on_in_the_loop(
         with pytest.raises(KeyboardInterrupt):
             make("127.0.0.1:1")
         other._portal.call(until_none_runs, timeout_s=10)
+
+
+def test_the_end_of_the_program_says_that_a_close_was_interrupted(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add_topic("t")
+    cluster.brokers[0].faults[0].append(Fault(hang=True))
+
+    def interrupted(*_: Any, **__: Any) -> NoReturn:
+        raise KeyboardInterrupt
+
+    with Admin("127.0.0.1:1"):
+        producer = Producer(cluster.bootstrap)
+        producer.send("t", b"x")
+        with monkeypatch.context() as patched:
+            patched.setattr(producer, "_call", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                producer.close()
+        with pytest.warns(RuntimeWarning, match="the close of a Producer was interrupted: 1 record was not delivered"):
+            producer._close_at_exit()
