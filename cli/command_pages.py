@@ -16,6 +16,7 @@ from pathlib import Path
 
 import click
 
+from strandline.cli.help_format import examples_of
 from strandline.cli.main import COMMANDS, EXIT_CODES, cli
 
 INDEX = "README.md"
@@ -82,12 +83,6 @@ def _sections(command: click.Command, ctx: click.Context, level: int) -> Iterato
     if isinstance(command, click.Group):
         for name, below in sorted(command.commands.items()):
             yield from _sections(below, click.Context(below, parent=ctx, info_name=name), level + 1)
-
-
-def examples_of(epilog: str) -> list[str]:
-    """The command lines of `Examples: this; that`; nothing where the text is none of examples."""
-    found = re.fullmatch(r"Examples?: (.*)", " ".join(epilog.split()))
-    return re.split(r";\s+(?=strandline )", found[1]) if found else []
 
 
 def _paragraphs(text: str) -> Iterator[str]:

@@ -26,6 +26,7 @@ from typing import NamedTuple, NoReturn, TextIO
 import click
 
 from strandline.cli import other_tools
+from strandline.cli.help_format import HelpFormatter
 from strandline.cli.item_errors import error_name
 from strandline.cli.session import EXIT_DIFFERENT, EXIT_INTERRUPTED, JSON_VERSION, CommandLine, Session
 from strandline.cli.short_options import has_flag
@@ -95,6 +96,9 @@ COMMANDS: dict[str, CommandEntry] = {
     "broker": CommandEntry("strandline.cli.broker", "broker", "Run one broker in the foreground."),
     "ready": CommandEntry("strandline.cli.ready", "ready", "Say whether a broker is ready, and if not why."),
 }
+
+
+click.Context.formatter_class = HelpFormatter
 
 
 class LazyGroup(click.Group):

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 import pytest
 
-from strandline.cli.command_pages import examples_of, pages, shown_as_it_is, write
+from strandline.cli.command_pages import pages, shown_as_it_is, write
+from strandline.cli.help_format import examples_of
 from strandline.cli.main import COMMANDS, cli
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "commands"

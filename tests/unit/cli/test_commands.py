@@ -180,6 +180,18 @@ def test_help_is_there_for_every_command_with_an_example(shell: Any) -> None:
         assert "Example" in shell(name, "--help").out
 
 
+def test_examples_stand_on_lines_of_their_own_however_narrow_the_terminal_is(
+    shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = shell("offsets", "--help").out.splitlines()
+    assert lines[lines.index("  Examples:") + 1 :] == [
+        "    strandline offsets",
+        "    strandline offsets clicks:0,1 --at @-1h",
+        "    strandline offsets --include 'clicks-.*' --at @2024-02-14:1h",
+    ]
+
+
 def test_help_and_the_readme_have_the_same_exit_codes(shell: Any) -> None:
     readme = (Path(__file__).parents[3] / "README.md").read_text()
     shown = " ".join(shell("--help").out.split())
