@@ -71,8 +71,11 @@ def build(bootstrap: str) -> None:
 def write(
     bootstrap: str, topic: str, numbers: Iterable[int], partitions: int, codecs: Sequence[str] = ("none",)
 ) -> None:
-    """Keys and values of which some are null and none is text, headers of all kinds; partition n has codec n."""
-    producers = [Producer(bootstrap, compression_type=codec, batch_size=BATCH_BYTES, linger_ms=20) for codec in codecs]
+    """Keys and values of which some are null and none is text, headers of all kinds; partition n has codec n. Batches
+    leave when they are full, never because time is over: so segments begin at the same offsets on a busy machine, and
+    what `until_compacted` waits for lies in front of the newest one."""
+    settings = {"batch_size": BATCH_BYTES, "linger_ms": 60_000}
+    producers = [Producer(bootstrap, compression_type=codec, **settings) for codec in codecs]
     turns = list(zip(range(partitions), cycle(producers)))
     try:
         for number in numbers:
