@@ -216,11 +216,13 @@ class Group:
     async def next_call(self, deadline: float) -> DueCall | None:
         """What is to be run now; waits until `deadline` for what has to be committed first. Raises why it is not in the
         group, if that is for the program to mend. Nothing while another thread or task leaves: that runs it."""
-        if self._membership is not None and self._membership.is_leaving:
+        membership = self._membership
+        if membership is not None and membership.is_leaving:
             return None
         if self._calling is not None:
             raise RuntimeError("two threads poll one consumer: a callback is run by the other one")
-        return await self._next_call(deadline)
+        call = await self._next_call(deadline)
+        return None if membership is not None and membership.is_leaving else call  # that began meanwhile
 
     async def _next_call(self, deadline: float) -> DueCall | None:
         if self._told:

@@ -322,3 +322,45 @@ async def test_a_callback_that_two_threads_are_handed_runs_once(autojump_clock) 
                 one.finish()
         assert await consumer.poll() == {}
         assert told == [PARTITIONS]
+
+
+async def test_who_leaves_while_a_poll_commits_before_a_revocation_runs_its_callback_alone(
+    autojump_clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with a_cluster() as cluster:
+        await produce(cluster, 0, 1)
+        told: list[int] = []
+        commits, goes_on = trio.Event(), trio.Event()
+
+        async def on_revoked(gone: list[TopicPartition]) -> None:
+            told.append(len(gone))
+            await trio.sleep(1)
+
+        async def read() -> None:
+            while True:
+                await consumer.poll(timeout_ms=1_000)
+
+        async with cluster.consumer(group_id="g", partition_assignment_strategy="range") as consumer:
+            consumer.subscribe(["orders"], on_revoked=on_revoked)
+            await until_assigned(consumer)
+            settle = consumer._group._settle
+
+            async def slow(*arguments: Any) -> bool:
+                commits.set()
+                await goes_on.wait()
+                return await settle(*arguments)
+
+            monkeypatch.setattr(consumer._group, "_settle", slow)
+            async with trio.open_nursery() as nursery, running(Worker(cluster, "other")):
+                nursery.start_soon(read)
+                with trio.fail_after(100):
+                    await commits.wait()
+                    nursery.start_soon(consumer.unsubscribe)
+                    await trio.sleep(0.5)
+                    goes_on.set()
+                    while consumer.subscription:
+                        await trio.sleep(0.1)
+                nursery.cancel_scope.cancel()
+            assert len(told) == 1
+            consumer.subscribe(["orders"])
+            await until_assigned(consumer)
