@@ -32,17 +32,16 @@ def of_processes(options: RunOptions, topic: str, bootstrap_servers: str, given:
     interrupted = False
     theirs, kept_open = os.pipe()
     try:
-        with _all_are_interrupts():
-            try:
-                with _interrupts_afterwards():
-                    for place in range(given["processes"]):
-                        started.append(_start(arguments(options, topic, bootstrap_servers, given, place), theirs))
-                outputs = [process.communicate() for process in started]
-            except KeyboardInterrupt:
-                interrupted = True
-                for process in started:
-                    process.send_signal(signal.SIGINT)
-                outputs = [process.communicate() for process in started]
+        try:
+            with _interrupts_afterwards():
+                for place in range(given["processes"]):
+                    started.append(_start(arguments(options, topic, bootstrap_servers, given, place), theirs))
+            outputs = [process.communicate() for process in started]
+        except KeyboardInterrupt:
+            interrupted = True
+            for process in started:
+                process.send_signal(signal.SIGINT)
+            outputs = [process.communicate() for process in started]
     finally:
         for process in started:
             process.kill()  # nothing, where it has ended
@@ -78,30 +77,17 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def _all_are_interrupts() -> Iterator[None]:
-    """Within it what ends this process is as Ctrl-C: the others would be left behind."""
-    others = [number for number in ENDINGS if signal.getsignal(number) is signal.SIG_DFL]
-    for number in others:
-        signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number in others:
-            signal.signal(number, signal.SIG_DFL)
-
-
-@contextmanager
 def _interrupts_afterwards() -> Iterator[None]:
     """Ctrl-C within it is raised at its end: a process that was started is known by then."""
     came: list[int] = []
-    held_back = [number for number in ENDINGS if signal.getsignal(number) is signal.default_int_handler]
-    for number in held_back:
+    answers = {number: answer for number in ENDINGS if callable(answer := signal.getsignal(number))}
+    for number in answers:
         signal.signal(number, lambda number, _: came.append(number))
     try:
         yield
     finally:
-        for number in held_back:
-            signal.signal(number, signal.default_int_handler)
+        for number, answer in answers.items():
+            signal.signal(number, answer)
     if came:
         raise KeyboardInterrupt
 

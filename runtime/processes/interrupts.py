@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
+    from types import FrameType
 
 _PAUSE_S = 0.01
 """Until the callback is left, in which it would be lost again."""
@@ -37,7 +38,15 @@ def end_as_interrupted() -> None:
     as they are."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, signal.default_int_handler)
+            signal.signal(number, _answer_as_interrupt)
+
+
+def _answer_as_interrupt(_: int, frame: FrameType | None) -> None:
+    """As Ctrl-C is answered just now: an event loop has it wait while its own code runs, a broker shuts down."""
+    answer = signal.getsignal(signal.SIGINT)
+    if not callable(answer):  # ignored, as in what a shell has in the background
+        raise KeyboardInterrupt
+    answer(signal.SIGINT, frame)
 
 
 def in_another_thread(call: Callable[[], object]) -> None:

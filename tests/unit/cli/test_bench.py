@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from strandline.cli.bench_processes import arguments
 from strandline.cli.bench_run import RunOptions
 from strandline.cli.session import EXIT_INTERRUPTED
 from strandline.protocol.types import TopicPartition
+from strandline.runtime.processes.interrupts import end_as_interrupted
 from unit.cli.conftest import FakeCluster, Shell
 
 OWN = "bench-1700000060000"
@@ -228,6 +230,16 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Started]:
     return found
 
 
+@pytest.fixture
+def _ended_as_commands_are() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    end_as_interrupted()
+    yield
+    for number, answer in before.items():
+        signal.signal(number, answer)
+
+
+@pytest.mark.usefixtures("_ended_as_commands_are")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_reaches_each_process_once_and_each_tells_what_it_has(
     shell: Shell, cluster: FakeCluster, started: list[Started], monkeypatch: pytest.MonkeyPatch, number: int

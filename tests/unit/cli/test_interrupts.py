@@ -92,6 +92,34 @@ def test_what_else_tells_a_command_to_end_is_as_ctrl_c(name: str) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr.lstrip()) == (130, "", "strandline: interrupted\n")
 
 
+IN_A_LOOP = """
+import os, signal, trio
+from strandline.runtime.processes.interrupts import end_as_interrupted
+
+async def main():
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            trio.lowlevel.current_trio_token().run_sync_soon(os.kill, os.getpid(), signal.{signal})
+    finally:
+        print("tidied up", flush=True)
+
+end_as_interrupted()
+try:
+    trio.run(main)
+except* KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_within_an_event_loop_its_tasks_end_in_order(name: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", IN_A_LOOP.format(signal=name)], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "tidied up\ninterrupted\n", "")
+
+
 def test_a_command_that_is_to_outlive_its_terminal_does() -> None:
     """`nohup` ignores SIGHUP."""
     program = ENDED.format(module="strandline.cli.topics", signal="SIGHUP")
