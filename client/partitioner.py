@@ -51,9 +51,12 @@ def checked(partitioner: Callable[[bytes, int], int]) -> Callable[[bytes, int], 
     """A program's partitioner, which may be wrong: then it raises InvalidRecordValue."""
 
     def choose(key: bytes, partitions: int) -> int:
-        number = partitioner(key, partitions)
+        name = getattr(partitioner, "__qualname__", type(partitioner).__qualname__)
+        try:
+            number = partitioner(key, partitions)
+        except SystemExit as error:  # it would end the loop, and every client of the process
+            raise InvalidRecordValue(f"the partitioner {name} raised {error!r}") from error
         if not (hasattr(number, "__index__") and 0 <= number < partitions):
-            name = getattr(partitioner, "__qualname__", type(partitioner).__qualname__)
             raise InvalidRecordValue(
                 f"the partitioner {name} returned {number!r:.40} where the topic has {partitions} partitions: "
                 f"return an int from 0 to {partitions - 1}"
