@@ -441,7 +441,9 @@ class Accumulator:
         """`count` records, from index `start` on, are not delivered. is_read: the program hears of it otherwise."""
         self.failed_records += count
         sink.failed(error, count, start)
-        if not is_read:
+        if is_read:
+            sink.count_as_told(count, start)
+        else:
             self.unread.note(sink)
 
     def _settled(self, batch: Batch) -> None:

@@ -220,6 +220,9 @@ class _RecordSink:
         self._error = error
         self._loop.settle(self._delivery, None, error)
 
+    def count_as_told(self, count: int, start: int) -> None:
+        self._loop.count_as_told(self._delivery)
+
     def take_unread(self) -> Unread:
         if not self._loop.is_unread(self._delivery):
             return Unread(0, None)

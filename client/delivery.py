@@ -64,6 +64,9 @@ class DeliverySink(Protocol):
     def failed(self, error: Exception, count: int, start: int) -> None:
         """`count` records were given up or never accepted: those from index `start` on."""
 
+    def count_as_told(self, count: int, start: int) -> None:
+        """The program hears otherwise of those that have just failed."""
+
     def take_unread(self) -> Unread:
         """See `unread_failures.Failed`."""
 
@@ -182,6 +185,9 @@ class Delivery(Awaited[RecordMetadata]):
     def failed(self, error: Exception, count: int, start: int) -> None:
         self.settle(None, error)
 
+    def count_as_told(self, count: int, start: int) -> None:
+        self._is_read = True
+
     def take_unread(self) -> Unread:
         if self._asking or not self.has_unread():
             return Unread(0, None)
@@ -237,6 +243,9 @@ class RecordsSink(ABC):
         self.error = self.error or error
         self.failed_records += count
         self._settle_if_whole()
+
+    def count_as_told(self, count: int, start: int) -> None:
+        self._told_records += count
 
     def take_unread(self) -> Unread:
         if self._asking or not self.has_unread():

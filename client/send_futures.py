@@ -9,7 +9,7 @@ and its index there; where the record stands is worked out when somebody asks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from strandline.client.accumulator import Header, KeyAndValue
 from strandline.client.delivery import DeliveredBatch, RecordMetadata, RecordsSink, record_metadata
@@ -114,6 +114,10 @@ class Run:
         for future in self.futures[start : start + count]:
             future.settle(None, error)
 
+    def count_as_told(self, count: int, start: int) -> None:
+        for future in self.futures[start : start + count]:
+            future._is_read = True
+
     def take_unread(self) -> Unread:
         return self._counted(self._take())
 
@@ -137,6 +141,12 @@ class Run:
     def _counted(unread: Sequence[SendFuture]) -> Unread:
         first = unread[0]._exception if unread else None
         return Unread(len(unread), first if isinstance(first, Exception) else None)
+
+
+def waiting_bytes(where: Where | None, letters: Sequence[Any]) -> int:
+    """What they take until they are encoded: futures of one run, or one letter of another kind."""
+    size_bytes: int = letters[0].size_bytes if where is None else Run(letters).waiting_bytes
+    return size_bytes
 
 
 class SendManyFuture(RecordsSink, Outcome[list[DeliveredBatch]]):

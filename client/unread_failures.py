@@ -106,5 +106,7 @@ class UnreadFailures:
         for sink in list(noted.values())[: max(0, len(noted) - MAX_REMEMBERED)]:
             if noted.pop(id(sink), None) is not None:
                 sink.move_unread(self._older)
+                if sink.has_unread():  # as in `take`
+                    noted.setdefault(id(sink), sink)
         # Seldom enough that a note costs no more for it than its sink did when it was noted.
         self._sweep_at = max(SWEEP_AT_LEAST, min(2 * len(noted), len(noted) + MAX_REMEMBERED // 4))

@@ -20,6 +20,7 @@ from strandline.client.errors import (
     ClientClosed,
     ClientError,
     FlushTimedOut,
+    InvalidRecordValue,
     InvalidTopic,
     RecordTooLarge,
     SendsFailed,
@@ -205,6 +206,37 @@ def test_what_a_broker_refused_is_told_unless_on_batch_was(cluster: FakeCluster)
                     producer.flush()
             assert producer.failed_records == 5 or on_batch is not None
     assert [batch.records_count for batch in batches] == [5]
+
+
+def test_what_on_batch_was_told_is_not_told_again_with_what_it_was_not(cluster: FakeCluster) -> None:
+    cluster.add_topic("t")
+    told: list[Any] = []
+    with Producer(cluster.bootstrap, on_batch=told.append, max_request_size=1_000, batch_size=1_000) as producer:
+        producer.send("t", b"x").result(20)
+        cluster.brokers[0].faults[0].append(Fault(ErrorCode.INVALID_RECORD))
+        producer.send_many("t", [(None, b"x")] * 5 + [(None, bytes(2_000))])
+        with pytest.raises(SendsFailed, match=r"^1 record was not delivered"):
+            producer.flush()
+    assert [each.records_count for each in told] == [1, 5]
+
+
+def test_a_partitioner_that_exits_refuses_its_record_and_ends_nobody(cluster: FakeCluster) -> None:
+    cluster.add_topic("t")
+
+    def partitioner(key: bytes, _: int) -> int:
+        if key == b"bad":
+            sys.exit(3)
+        return 0
+
+    with Producer(cluster.bootstrap, partitioner=partitioner) as producer:
+        assert producer.send("t", b"x", key=b"ok").result(20).offset == 0
+        for lost in (
+            producer.send("t", b"x", key=b"bad"),
+            producer.send_many("t", [(b"ok", b"x"), (b"bad", b"x")]),
+        ):
+            with pytest.raises(InvalidRecordValue, match=r"partitioner .* raised SystemExit\(3\)"):
+                lost.result(20)
+        assert producer.send("t", b"x", key=b"ok").result(20).topic == "t"
 
 
 def test_the_error_that_ends_a_block_is_not_hidden_and_has_a_note_of_what_failed(cluster: FakeCluster) -> None:
