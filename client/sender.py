@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 
@@ -120,19 +120,22 @@ class Sender:
 
     def give_up_everything(self, why: str) -> None:
         """The producer closes: settle what is left."""
-        left: list[Batch] = []
-        for queue in list(self._accumulator.active.values()):
+        _settle_all(self._last_settlements(why))
+
+    def _last_settlements(self, why: str) -> Iterator[Callable[[], None]]:
+        queues = list(self._accumulator.active.values())
+        for queue in queues:
             if queue.builder is not None:
-                self._accumulator.close_batch(queue)
+                yield partial(self._accumulator.close_batch, queue)  # its batch is ready only after that
+        self._accumulator.active.clear()
+        for queue in queues:
             for batch in queue.in_flight:
                 batch.maybe_appended = True
-            left += [*queue.in_flight, *queue.ready]
+            left = [*queue.in_flight, *queue.ready]
             queue.in_flight = []
             queue.ready.clear()
-        self._accumulator.active.clear()
-        _settle_all(
-            partial(self._accumulator.give_up, batch, too_late(batch, why, self._cause(batch))) for batch in left
-        )
+            for batch in left:
+                yield partial(self._accumulator.give_up, batch, too_late(batch, why, self._cause(batch)))
 
     # --- 1 and 2: time ---
 
@@ -352,7 +355,7 @@ class Sender:
         retriable = retriable and over is None
         if getattr(error, "invalid_metadata", False):
             self._metadata.request_update()
-        if not retriable and not sent and len(left) > 1:
+        if not retriable and not sent and left and len(group) > 1:
             queue.put_back(left, retry_at=0.0)
             queue.isolated = len(left)
             return
