@@ -68,7 +68,7 @@ from strandline.client.record_checks import (
     timestamp_of,
     topic_of,
 )
-from strandline.client.run_acceptance import CANCELLED, RunAcceptance, refusal
+from strandline.client.run_acceptance import RunAcceptance, refusal
 from strandline.client.sender import Sender
 from strandline.client.settings import EXIT_FLUSH_MS, ProducerSettings, from_mapping
 from strandline.client.settings_help import shows_settings
@@ -281,8 +281,8 @@ class TrioProducer(RunAcceptance):
             refused = refusal(topic, error.__cause__)
         except Exception as error:
             refused = refusal(topic, error)
-        except trio.Cancelled:
-            self._refuse(sink, self._closed_error(CANCELLED), left)
+        except BaseException as error:
+            self._refuse(sink, self._reason(error), left)
             raise
         if left and refused is not None:
             self._refuse(sink, refused, left)

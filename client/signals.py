@@ -35,7 +35,7 @@ class Pump:
         self._timer = trio.CancelScope()
         self._step: Callable[[float], float] | None = None
         """While it runs."""
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         """Of a step that was taken outside of the task."""
 
     def wake(self) -> None:
@@ -50,7 +50,7 @@ class Pump:
             return
         try:
             self._take_step(self._step)
-        except Exception as error:
+        except BaseException as error:
             self._failure = error
             self.wake()
 

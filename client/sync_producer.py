@@ -44,7 +44,7 @@ from strandline.client.record_checks import (
     topic_of,
 )
 from strandline.client.record_sizes import content_bytes, headers_bytes
-from strandline.client.send_futures import Run, SendFuture, SendManyFuture, Where, send_future
+from strandline.client.send_futures import Run, SendFuture, SendManyFuture, Where, send_future, waiting_bytes
 from strandline.client.settings import EXIT_FLUSH_MS, ProducerSettings
 from strandline.client.settings_help import shows_settings
 from strandline.client.signals import News
@@ -426,23 +426,25 @@ class Producer(SyncClient):
                     held = [run.pop(0)] if where is None else [*run]
                     if where is not None:
                         run.clear()
-                    held_back.add(topic, where, held, _waiting_bytes(where, held), nursery)
+                    held_back.add(topic, where, held, waiting_bytes(where, held), nursery)
                 else:
                     await self._take_some(client, where, run, release)
                 if not run:
                     self._taken.popleft()
             mailbox.keep(held_back.kept_bytes)
+            self._accepted.tell()
 
     async def _give_held(self, where: Where | None, letters: list[Any]) -> None:
         await self._take_some(self._client, where, letters, self._release_held)
 
     def _refuse_held(self, letters: list[Any], error: Exception) -> None:
-        self._release_held(_waiting_bytes(letters[0].where, letters))
+        self._release_held(waiting_bytes(letters[0].where, letters))
         self._refuse(letters, error)
 
     def _release_held(self, size_bytes: int) -> None:
         self._held_back.kept_bytes -= size_bytes
-        self._mailbox.release(size_bytes)
+        self._mailbox.release_kept(size_bytes)
+        self._accepted.tell()  # who waits for room in the loop
 
     async def _take_some(
         self, client: TrioProducer, where: Where | None, letters: list[Any], release: Release | None
@@ -469,6 +471,7 @@ class Producer(SyncClient):
         """One that stands by itself."""
         if isinstance(letter, Mark):
             self._held_back.pass_mark(letter)
+            self._accepted.tell()
             return
         assert isinstance(letter, Letter)
         topic, records, sink, stamp = letter.topic, letter.records, letter.sink, letter.timestamp_ms
@@ -504,10 +507,11 @@ class Producer(SyncClient):
             self._mailbox.put_here(mark)
         else:  # no time is needed, and there may be none
             mark.is_reached = not self._has_ended
-        with self._client._hurried():  # what was accepted does not linger while others wait for their topic, say
-            while not mark.is_reached:
-                if self._has_ended:
-                    raise ClientClosed("the producer was closed before all records were accepted for delivery")
+        while not mark.is_reached:
+            if self._has_ended:
+                raise ClientClosed("the producer was closed before all records were accepted for delivery")
+            # What was accepted does not linger while others wait for their topic.
+            with self._client._hurried() if mark.waits_for else nullcontext():
                 if not await self._accepted.wait_until(deadline):
                     raise FlushTimedOut(f"not all records were accepted for delivery within {limit_s:g} s")
         await self._client._all_settled(max(0.0, deadline - trio.current_time()) * 1000)
@@ -523,9 +527,3 @@ class Producer(SyncClient):
         """Wait until every record is settled that the producer was given, or was to be given."""
         while not self._has_ended:
             await self._accepted.wait_until(math.inf)
-
-
-def _waiting_bytes(where: Where | None, letters: list[Any]) -> int:
-    """Of futures of one run, or of one letter."""
-    size_bytes: int = letters[0].size_bytes if where is None else Run(letters).waiting_bytes
-    return size_bytes

@@ -74,6 +74,8 @@ class Mailbox(Generic[T]):
         """What one of them waits for is bytes."""
         self.held_bytes = 0
         """Of what was taken, and not released."""
+        self._kept_bytes = 0
+        """Of these, what is held for long: nobody's turn has to wait for it."""
 
     def put(self, item: T, size: int, size_bytes: int, timeout_s: float) -> bool:
         """Append what counts as `size` items of `size_bytes` together. False: no room within the time. A callback that
@@ -124,8 +126,14 @@ class Mailbox(Generic[T]):
         self.tell_of_bytes()
 
     def keep(self, size_bytes: int) -> None:
-        """In the loop: of all that was taken no more than this is held any more."""
+        """In the loop: of all that was taken no more than this is held any more, but that for long."""
+        self._kept_bytes = size_bytes
         self.release(self.held_bytes - size_bytes)
+
+    def release_kept(self, size_bytes: int) -> None:
+        """As `release`, of what is held for long."""
+        self._kept_bytes -= size_bytes
+        self.release(size_bytes)
 
     def tell_of_bytes(self) -> None:
         """In the loop: there may be bytes for who waits for them."""
@@ -142,12 +150,13 @@ class Mailbox(Generic[T]):
         return (not self._items or self._size < self._capacity) and self.has_bytes(size_bytes)
 
     def has_bytes(self, size_bytes: int) -> bool:
-        """So many are left. What is larger than all that there may be has its turn where nothing else is waiting."""
+        """So many are left. What is larger than all that there may be has its turn where nothing else is waiting but
+        what is held for long."""
         budget = self._budget
         waiting, held = budget.waiting_bytes, budget.waiting_bytes + budget.used_bytes
         if held + size_bytes <= self._capacity_bytes or not held:
             return True
-        return size_bytes > self._capacity_bytes and not waiting and held < self._capacity_bytes
+        return size_bytes > self._capacity_bytes and waiting <= self._kept_bytes and held < self._capacity_bytes
 
     def is_hopeless(self, size_bytes: int) -> bool:
         """Bytes are used up, and nobody is to wait for them."""
@@ -189,8 +198,10 @@ class Mailbox(Generic[T]):
             self._is_announced = False
             if item is not None:
                 self._take_back(item)
-        except BaseException:  # an interrupt: whoever comes next announces both
+        except BaseException:  # an interrupt: another thread may have relied on it meanwhile
             self._is_announced = False
+            with suppress(PortalClosed, ForkedPortal):
+                self._portal.post(self._on_arrival)
             raise
 
     def _on_arrival(self) -> None:
@@ -232,10 +243,10 @@ class Mailbox(Generic[T]):
         while not self._is_open_to(size_bytes):
             if self.is_hopeless(size_bytes):
                 return False
-            if not self.has_bytes(size_bytes):
-                self._lacks_bytes = True
             alarm = Alarm()
             self._waiting.append(alarm)
+            if not self.has_bytes(size_bytes):
+                self._lacks_bytes = True  # last: who takes it back rings all that wait
             try:
                 self._announce()  # in any case: an interrupt at the wrong moment may have kept it from being done
                 if not alarm.wait(deadline - time.monotonic(), lambda: self._is_open_to(size_bytes)):

@@ -224,6 +224,25 @@ def test_a_record_whose_announcement_was_interrupted_goes_with_the_next_one(clus
     assert [record.value for record in cluster.logs[TopicPartition("t", 0)].records()] == [b"first", b"interrupted"]
 
 
+def test_a_record_that_relied_on_an_announcement_which_was_interrupted_goes_all_the_same(cluster: FakeCluster) -> None:
+    cluster.add_topic("t")
+    with Producer(cluster.bootstrap) as producer:
+        producer.send("t", b"first").result(SOON_S)
+        post, sent = producer._portal.post, []
+
+        def interrupted(*_: Any) -> None:
+            producer._portal.post = post
+            other = threading.Thread(target=lambda: sent.append(producer.send("t", b"of another thread")))
+            other.start()
+            other.join()
+            raise KeyboardInterrupt
+
+        producer._portal.post = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            producer.send("t", b"interrupted")
+        assert sent[0].result(SOON_S).topic == "t"
+
+
 def test_a_signal_handler_may_wait_for_what_it_sends_while_a_send_is_about_to_be_announced(
     cluster: FakeCluster,
 ) -> None:

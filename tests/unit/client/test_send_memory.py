@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import deque
 from contextlib import suppress
@@ -11,9 +12,14 @@ import pytest
 import trio.testing
 
 from strandline import Producer
-from strandline.client.errors import BufferFull, FlushTimedOut, RecordDropped, SendsFailed
+from strandline.aio import AioProducer
+from strandline.client.errors import BufferFull, FlushTimedOut, InvalidTopic, RecordDropped, SendsFailed
 from strandline.client.record_sizes import content_bytes
 from strandline.client.send_futures import SendFuture
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import MetadataResponse, MetadataTopic
+from strandline.runtime.processes import mailbox
+from strandline.runtime.processes.alarms import Alarm
 from unit.client.fake_broker import FakeCluster, Fault
 from unit.client.test_sync import PATIENCE_S, cluster
 
@@ -119,3 +125,76 @@ def test_content_is_counted_of_pairs_and_of_full_records() -> None:
     assert content_bytes([]) == 0
     assert content_bytes([(None, b"123"), (b"12", None), (b"1", b"1")]) == 7
     assert content_bytes([(None, b"123", [("h", b"12"), ("g", None)], 5), (b"12", None, (), 5)]) == 9
+
+
+def test_a_list_larger_than_the_memory_does_not_wait_for_a_topic_that_nobody_knows(cluster: FakeCluster) -> None:
+    cluster.add_topic("t")
+    producer = Producer(cluster.bootstrap, buffer_memory=MEMORY)
+    producer.send("t", b"x").result(PATIENCE_S)
+    producer.send("missing", b"x")
+    sent = producer.send_many("t", [(None, BLOCK)] * 50)
+    assert len(sent.result(PATIENCE_S)) > 0
+    with suppress(FlushTimedOut):
+        producer.close(0)
+
+
+def test_who_waits_for_memory_is_told_when_what_was_held_back_is_refused(cluster: FakeCluster) -> None:
+    cluster.add_topic("t")
+    answer, refused = cluster.brokers[0].metadata, asyncio.Event()
+
+    def refuse(request: Any) -> Any:
+        told = answer(request)
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        topics = [MetadataTopic(code, each.name, []) if each.name == "missing" else each for each in told.topics]
+        return MetadataResponse(told.brokers, topics, told.controller_id, told.cluster_id) if refused.is_set() else told
+
+    cluster.brokers[0].metadata = refuse
+
+    async def main() -> None:
+        async with AioProducer(cluster.bootstrap, buffer_memory=MEMORY, max_block_ms=2_000 * PATIENCE_S) as producer:
+            await (await producer.send("t", b"x"))
+            held_back = await producer.send("missing", BLOCK * 19)
+            waits = asyncio.ensure_future(producer.send("t", BLOCK * 2))
+            await asyncio.sleep(0.1)
+            assert not waits.done()
+            refused.set()
+            await (await asyncio.wait_for(waits, PATIENCE_S))
+            with pytest.raises(InvalidTopic):
+                await held_back
+
+    asyncio.run(main())
+
+
+def test_a_wish_for_memory_is_not_lost_while_it_is_being_made(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop tells all that wait just when this thread is about to be one of them: batches must not linger."""
+    cluster.add_topic("t")
+    with Producer(cluster.bootstrap, buffer_memory=500, linger_ms=1_000 * PATIENCE_S) as producer:
+        producer.send("t", b"x")
+        producer.flush()
+
+        def alarm() -> Alarm:
+            async def ring() -> None:
+                producer._mailbox._ring_all()
+
+            monkeypatch.setattr(mailbox, "Alarm", Alarm)
+            producer._portal.call(ring, timeout_s=PATIENCE_S)
+            return Alarm()
+
+        producer.send("t", bytes(200))
+        monkeypatch.setattr(mailbox, "Alarm", alarm)
+        producer._room_timeout_s = PATIENCE_S / 2
+        for _ in range(4):
+            producer.send("t", bytes(200))
+
+
+def test_a_flush_does_not_cut_batches_that_records_are_still_coming_for(cluster: FakeCluster) -> None:
+    cluster.add_topic("t")
+    with Producer(cluster.bootstrap, batch_size=10_000, linger_ms=1_000 * PATIENCE_S) as producer:
+        producer.send("t", b"x")
+        producer.flush()
+        for number in range(2_000):
+            producer.send("t", bytes(90), partition=0, timestamp_ms=number)
+        producer.flush()
+        assert producer.metrics()["batch-send-total"] <= 1 + 2_000 / 90
