@@ -148,9 +148,10 @@ class TrioProducer(RunAcceptance):
         await self._checkpoint(1)  # before: who is cancelled has sent nothing
         if self._accept_now(topic, pair, delivery, partition_of(partition), own_headers, stamp):
             return delivery
-        where: dict[str, Any] = {"partition": partition, "headers": own_headers, "timestamp_ms": stamp}
         try:
-            error = await self._accept(topic, [pair], delivery, **where)
+            error = await self._accept(
+                topic, [pair], delivery, partition=partition, headers=own_headers, timestamp_ms=stamp
+            )
         except trio.Cancelled:
             delivery.exception()  # it counts as read: whoever cancels has sent nothing, and knows that
             raise

@@ -17,14 +17,15 @@ from unit.client.test_sync import cluster
 __all__ = ["cluster"]
 
 
+def interrupted(*_: Any, **__: Any) -> NoReturn:
+    raise KeyboardInterrupt
+
+
 def test_what_an_interrupted_close_left_fails_and_the_next_one_tells(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.add_topic("t")
     cluster.brokers[0].faults[0].append(Fault(hang=True))
-
-    def interrupted(*_: Any, **__: Any) -> NoReturn:
-        raise KeyboardInterrupt
 
     with Admin("127.0.0.1:1"):  # the loop goes on for it
         producer = Producer(cluster.bootstrap)
@@ -52,7 +53,7 @@ def test_a_client_whose_making_was_interrupted_does_not_go_on_in_the_loop(
         finally:
             running.remove(client)
 
-    def interrupted(client: SyncClient, *args: Any, **options: Any) -> NoReturn:
+    def interrupted_behind(client: SyncClient, *args: Any, **options: Any) -> NoReturn:
         call(client, *args, **options)
         raise KeyboardInterrupt
 
@@ -62,7 +63,7 @@ def test_a_client_whose_making_was_interrupted_does_not_go_on_in_the_loop(
 
     with Admin("127.0.0.1:1") as other:  # the loop goes on for it
         monkeypatch.setattr(SyncClient, "_serve", served)
-        monkeypatch.setattr(SyncClient, "_call", interrupted)
+        monkeypatch.setattr(SyncClient, "_call", interrupted_behind)
         with pytest.raises(KeyboardInterrupt):
             make("127.0.0.1:1")
         other._portal.call(until_none_runs, timeout_s=10)
@@ -73,9 +74,6 @@ def test_the_end_of_the_program_says_that_a_close_was_interrupted(
 ) -> None:
     cluster.add_topic("t")
     cluster.brokers[0].faults[0].append(Fault(hang=True))
-
-    def interrupted(*_: Any, **__: Any) -> NoReturn:
-        raise KeyboardInterrupt
 
     with Admin("127.0.0.1:1"):
         producer = Producer(cluster.bootstrap)

@@ -12,7 +12,7 @@ from strandline import Producer
 from strandline.client import sync_producer
 from strandline.client.accumulator import Accumulator
 from strandline.client.errors import ClientClosed, DeliveryTimeout, InvalidRecordValue, RecordTooLarge, UnknownTopic
-from strandline.client.send_futures import SendFuture
+from strandline.client.send_futures import SendFuture, send_future
 from strandline.protocol.records import Record
 from strandline.protocol.types import TopicPartition
 from unit.client.fake_broker import FakeCluster
@@ -87,8 +87,15 @@ def test_a_record_that_is_alone_leaves_without_a_switch_of_tasks(
         producer.send("t", b"0", partition=0).result()  # the topic's partitions are known now
         monkeypatch.setattr(producer._mailbox, "take_all", None)  # nobody asks for more once it has waited
         for number in range(1, 4):
-            assert producer.send("t", b"%d" % number, partition=0).result().offset == number
+            sent = producer.send("t", b"%d" % number, partition=0)
+            assert sent.result().offset == number
         monkeypatch.undo()
+
+        async def under_way() -> int:
+            assert producer._take_now(producer._client, send_future(sent.where, (None, b"4")))
+            return len(producer._client._accumulator.queues[TopicPartition("t", 0)].in_flight)
+
+        assert producer._portal.call(under_way, timeout_s=60) == 1, "its request has left"
 
 
 def test_a_loop_that_is_busy_is_no_full_buffer(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,26 +11,30 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from strandline.client.signals import Pump
 
 
-async def test_many_wakes_are_one_step_and_none_follows_a_step_that_was_taken_at_once(nursery: trio.Nursery) -> None:
-    pump, steps = Pump(), 0
+class Steps:
+    """Counts them."""
 
-    def step(now: float) -> float:
-        nonlocal steps
-        steps += 1
+    count = 0
+
+    def __call__(self, now: float) -> float:
+        self.count += 1
         return math.inf
 
-    nursery.start_soon(pump.run, step)
+
+async def test_many_wakes_are_one_step_and_none_follows_a_step_that_was_taken_at_once(nursery: trio.Nursery) -> None:
+    pump, steps = Pump(), Steps()
+    nursery.start_soon(pump.run, steps)
     await wait_all_tasks_blocked()
-    assert steps == 1, "whatever was there before it ran"
+    assert steps.count == 1, "whatever was there before it ran"
     pump.wake()
     pump.wake()
     await wait_all_tasks_blocked()
-    assert steps == 2
+    assert steps.count == 2
     pump.wake()
     pump.step_now()
-    assert steps == 3
+    assert steps.count == 3
     await wait_all_tasks_blocked()
-    assert steps == 3
+    assert steps.count == 3
     nursery.cancel_scope.cancel()
 
 
@@ -69,16 +73,10 @@ async def test_what_a_step_raises_ends_the_pump_and_not_who_asked_for_it() -> No
 
 
 async def test_before_the_pump_runs_a_step_at_once_waits_for_it(nursery: trio.Nursery) -> None:
-    pump, steps = Pump(), 0
-
-    def step(now: float) -> float:
-        nonlocal steps
-        steps += 1
-        return math.inf
-
+    pump, steps = Pump(), Steps()
     pump.step_now()
-    assert steps == 0
-    nursery.start_soon(pump.run, step)
+    assert steps.count == 0
+    nursery.start_soon(pump.run, steps)
     await wait_all_tasks_blocked()
-    assert steps == 1
+    assert steps.count == 1
     nursery.cancel_scope.cancel()
