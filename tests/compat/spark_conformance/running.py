@@ -67,7 +67,7 @@ def site(folder: Path) -> Iterator[Site]:
         spark_session(folder / "spark", **settings) as spark,
     ):
         spark.sparkContext.setLogLevel("OFF")  # what is refused is compared, not shown
-        topics.build(cluster.bootstrap_servers)
+        topics.build(cluster)
         yield Site(spark, cluster.bootstrap_servers, folder)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 
 from strandline import Admin, Consumer, Producer, TopicPartition
+from strandline.cli.cluster import EmbeddedCluster
 from strandline.client import GroupOffset
 from strandline.client.errors import UnknownTopic
 
@@ -48,8 +49,9 @@ TOPICS = {
 }
 
 
-def build(bootstrap: str) -> None:
+def build(cluster: EmbeddedCluster) -> None:
     """Everything that the cases share."""
+    bootstrap = cluster.bootstrap_servers
     with Admin(bootstrap) as admin:
         for name, topic in TOPICS.items():
             admin.create_topic(name, topic.partitions, 3, {**KEPT, **topic.configs})
@@ -65,15 +67,14 @@ def build(bootstrap: str) -> None:
         for partition, count in enumerate((100, 10, 1)):
             for number in range(count):
                 producer.send("uneven", b"%d" % number, partition=partition, timestamp_ms=FIRST_MS)
-    until_compacted(bootstrap)
+    until_compacted(cluster)
 
 
 def write(
     bootstrap: str, topic: str, numbers: Iterable[int], partitions: int, codecs: Sequence[str] = ("none",)
 ) -> None:
     """Keys and values of which some are null and none is text, headers of all kinds; partition n has codec n. Batches
-    leave when they are full, never because time is over: so segments begin at the same offsets on a busy machine, and
-    what `until_compacted` waits for lies in front of the newest one."""
+    leave when they are full, never because time is over."""
     settings = {"batch_size": BATCH_BYTES, "linger_ms": 60_000}
     producers = [Producer(bootstrap, compression_type=codec, **settings) for codec in codecs]
     turns = list(zip(range(partitions), cycle(producers)))
@@ -105,19 +106,23 @@ def _headers(number: int) -> list[tuple[str, bytes | None]]:
     return [("one", b"1")] if number % 5 == 1 else []
 
 
-def until_compacted(bootstrap: str) -> None:
-    """Reads until only keys that came once are left of what lies in front of the newest segment."""
+def until_compacted(cluster: EmbeddedCluster) -> None:
+    """Reads until one record of each key is left in front of the leader's newest segment. Where that begins depends on
+    where batches were cut: a flush cuts one while the first records of a topic are handed over."""
     partition = TopicPartition("compacted", 0)
-    front = range(TOPICS["compacted"].records * 5 // 6)
+    with Admin(cluster.bootstrap_servers) as admin:
+        leader = admin.describe_topics(["compacted"])["compacted"].partitions[0].leader
+    segments = (cluster.log_dir(leader) / str(partition)).glob("*.log")
+    front = range(max(int(each.stem) for each in segments))
     while True:
-        with Consumer(bootstrap) as consumer:
+        with Consumer(cluster.bootstrap_servers) as consumer:
             consumer.assign([partition])
             consumer.seek(partition, 0)
             found = []
             while consumer.position(partition) < front.stop:
                 for records in consumer.poll(timeout_ms=500).values():
                     found += [each.offset for each in records if each.offset in front]
-        if len(found) == len(front[::ONCE_OF]):
+        if len(found) == len(front[::ONCE_OF]) + COMPACTED_KEYS:
             return
 
 
