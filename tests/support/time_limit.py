@@ -16,13 +16,16 @@ from typing import Any
 
 import pytest
 import trio
+from _pytest.outcomes import OutcomeException
 
 BEFORE_THE_PROCESS_ENDS_S = 60
 UNTIL_TOLD_AGAIN_S = 1.0
 
 
-class TakesTooLong(BaseException):
-    """No Exception, as hypothesis would look for a smaller example of it, and code under test might catch it."""
+class TakesTooLong(OutcomeException):
+    """No Exception, as hypothesis would look for a smaller example of it, and code under test might catch it. An
+    outcome to pytest: a fixture that takes too long is not begun anew for the next test, whose set-up would fail with
+    an error of pytest's own."""
 
 
 @contextmanager

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,6 +85,35 @@ def test_hypothesis_looks_for_no_smaller_example_that_does_not_end() -> None:
     with pytest.raises(TakesTooLong):
         spins()
     assert len(drawn) == 1
+
+
+SLOW_FIXTURE = """
+import pytest
+from support.time_limit import limited
+
+@pytest.fixture(scope="module", autouse=True)
+def endless(request):
+    while True:
+        pass
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    with limited(item):
+        return (yield)
+
+def test_first(): ...
+def test_second(): ...
+"""
+
+
+def test_a_fixture_that_does_not_end_fails_each_test_of_its_module_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "test_slow.py").write_text(SLOW_FIXTURE)
+    limit = f"faulthandler_timeout={BEFORE_THE_PROCESS_ENDS_S + 0.05}"
+    command = [sys.executable, "-m", "pytest", "-p", "test_slow", "-o", limit, "-o", "addopts=", "--rootdir=.", "-rE"]
+    path = os.pathsep.join([str(Path(__file__).parents[2]), str(tmp_path)])
+    ran = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    told = [line for line in ran.stdout.splitlines() if line.startswith("ERROR")]
+    assert ["TakesTooLong" in line for line in told] == [True, True], ran.stdout + ran.stderr
 
 
 def test_where_the_tasks_wait_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
