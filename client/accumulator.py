@@ -288,7 +288,7 @@ class Accumulator:
     outstanding: dict[int, int] = field(default_factory=dict)
     """Numbers of the batches that are open, ready or under way, lowest first, and how many have that number."""
     on_settled: Callable[[], None] = lambda: None
-    """A batch was settled: memory came free, a flush may be complete."""
+    """Memory came free; where a batch was settled, a flush may be complete."""
     delivered_records: int = 0
     failed_records: int = 0
     unread: UnreadFailures = field(default_factory=UnreadFailures)
@@ -382,9 +382,13 @@ class Accumulator:
         size_bytes = queue.builder.size_bytes
         queue.filled_bytes += max(size_bytes, self.settings.batch_limit_bytes) if is_full else size_bytes
         try:
-            self.used_bytes -= queue.close_builder()
+            freed_bytes = queue.close_builder()
         except Exception as error:
             self._give_up_open(queue, error)
+            return
+        self.used_bytes -= freed_bytes
+        if freed_bytes > 0:  # somebody may wait for it, while nothing can be delivered
+            self.on_settled()
 
     def _give_up_open(self, queue: PartitionQueue, error: Exception) -> None:
         """No batch can be made of these records; those of others are none the worse for it."""
@@ -396,6 +400,10 @@ class Accumulator:
         if queue.numbering is not None:
             queue.numbering.note_failure(failure)
         self.give_up(batch, failure)
+
+    def topics(self) -> set[str]:
+        """Of everything that is not settled yet."""
+        return {topic_partition.topic for topic_partition in self.active}
 
     def next_number(self) -> int:
         """Batches with lower numbers were opened before now."""
@@ -455,5 +463,9 @@ class Accumulator:
 
     def _tell(self, result: DeliveredBatch | FailedBatch) -> None:
         self.on_settled()
-        if self.on_batch is not None:
+        if self.on_batch is None:
+            return
+        try:
             self.on_batch(result)
+        except SystemExit as error:  # it would end the loop, and with it every client of the process
+            raise RuntimeError(f"on_batch raised {error!r}") from error

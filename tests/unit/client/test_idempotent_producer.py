@@ -294,15 +294,21 @@ async def test_what_followed_a_batch_that_was_given_up_is_given_up_where_it_may_
     assert site.stored() == [b"first", b"next"]
 
 
-async def test_one_who_raises_when_told_keeps_nobody_behind_from_being_told(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize(
+    ("mistake", "raised"), [(LookupError("a mistake of the program"), LookupError), (SystemExit(3), RuntimeError)]
+)
+async def test_one_who_raises_when_told_keeps_nobody_behind_from_being_told(
+    autojump_clock: MockClock, mistake: BaseException, raised: type[Exception]
+) -> None:
+    """One who exits would end the loop that other clients share."""
     told: list[object] = []
 
     def raises(batch: object) -> None:
         told.append(batch)
         if len(told) == 2:
-            raise LookupError("a mistake of the program")
+            raise mistake
 
-    with pytest.RaisesGroup(LookupError, flatten_subgroups=True):
+    with pytest.RaisesGroup(raised, flatten_subgroups=True):
         async with opened(latency_s=0.1) as site:
             await site.deliver(b"first")
             out_of_order = Fault(error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
