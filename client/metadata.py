@@ -196,6 +196,8 @@ class Metadata:
         """How many wait for each topic. Only for one of these a broker is asked to create it: a refresh must not bring
         back what was deleted."""
         self._followed: dict[str, None] = {}
+        self.held_topics: Callable[[], Iterable[str]] = tuple
+        """Something waits for these, whoever called for it: they are asked about, too."""
         self._follows_everything = False
         self._connection: Connection | None = None
         self._failed_last: set[Address] = set()
@@ -372,7 +374,7 @@ class Metadata:
         """(topics, may they be created) of each request of a refresh."""
         if self._follows_everything:
             return [(None, False)]
-        named = {**self._topics, **self._expected, **self._followed}
+        named = {**self._topics, **self._expected, **self._followed, **dict.fromkeys(self.held_topics())}
         self._awaited = +self._awaited  # without those that nobody waits for any more
         to_create = [name for name in named if name in self._awaited] if self._allow_auto_topic_creation else []
         known = [name for name in named if name not in to_create]

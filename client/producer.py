@@ -117,6 +117,7 @@ class TrioProducer(RunAcceptance):
         links = Links(self.settings, self._environment, self._metadata, self._pump.wake)
         self._links = links
         self._accumulator = Accumulator(self.settings, on_batch, on_settled=self._settled.tell)
+        self._metadata.held_topics = self._accumulator.topics
         self._sender = Sender(self.settings, self._accumulator, self._metadata, links, self._pump.wake)
         self._partition_for_key = checked(self.settings.partitioner) if self.settings.partitioner else partition_for_key
         self._keyless = KeylessPartitions(self._accumulator, links, self._environment.random)

@@ -81,12 +81,13 @@ class Mailbox(Generic[T]):
         """Append what counts as `size` items of `size_bytes` together. False: no room within the time. A callback that
         runs in the loop does not wait for room, which only the loop makes. PortalClosed, ForkedPortal."""
         budget = self._budget
-        if (
+        is_full = (
             self._size >= self._capacity or budget.waiting_bytes + budget.used_bytes + size_bytes > self._capacity_bytes
-        ) and not (self._portal.is_current or self._has_room(size_bytes, timeout_s)):
-            return False
-        if self._portal.is_foreign:
+        )
+        if self._portal.is_foreign:  # first: what is full in a fork stays so
             raise ForkedPortal("the process was forked")
+        if is_full and not (self._portal.is_current or self._has_room(size_bytes, timeout_s)):
+            return False
         if bool(self._closed):  # mypy would take it for settled
             raise PortalClosed("the mailbox is closed")
         budget.waiting_bytes += size_bytes  # first: of what is in the mailbox nothing is left out
