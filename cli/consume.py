@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from strandline.cli.consume_settings import refuse_settings_of_programs
 from strandline.cli.consume_start import (
     RESET_SETTING,
     known_partitions,
@@ -142,6 +143,7 @@ def consume(ctx: click.Context, /, **options: Any) -> None:
     check(asked)
     offset = one_offset(asked.offsets, asked.group)
     settings = client_settings(asked.settings)
+    refuse_settings_of_programs(settings)
     policy = reset_policy(settings)
     wanted = NEW_ONLY
     if asked.group is None:

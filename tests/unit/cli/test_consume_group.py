@@ -158,3 +158,25 @@ def test_a_commit_that_failed_is_not_made_again_after_the_partition_went(site: S
     before = list(site.member.commits)
     site.commits.commit()
     assert site.member.commits == before
+
+
+@pytest.mark.parametrize("group", [(), ("--group", "g")])
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("group.id=other", "--group NAME"),
+        ("group_id=other", "--group NAME"),
+        ("group.instance.id=one", "--group-instance-id ID"),
+        ("enable.auto.commit=true", "what was printed is committed"),
+        ("enable.auto.commit=false", "what was printed is committed"),
+        ("consumer.timeout.ms=1000", "--timeout-ms"),
+    ],
+)
+def test_settings_that_would_move_a_group_or_mislead_are_refused(
+    shell: Any, group: tuple[str, ...], setting: str, told: str
+) -> None:
+    shell.cluster.fill("t", 0, [b"v"] * 3)
+    ran = shell("consume", "-t", "t", *group, "--timeout-ms", "1000", "-X", setting)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert f"-X {setting.partition('=')[0]} " in ran.err and told in ran.err
+    assert shell.cluster.polls == 0
