@@ -34,6 +34,7 @@ from strandline.cli.consume_topics import (
     subscription,
 )
 from strandline.cli.group_commits import GroupCommits, group_settings
+from strandline.cli.group_starts import GroupStarts
 from strandline.cli.kcat_letters import kcat_letters
 from strandline.cli.offset_range import NEW_ONLY, OffsetRange
 from strandline.cli.options import bootstrap_option, client_settings, common_settings, output_option, settings_option
@@ -273,13 +274,15 @@ def read(
             for topic in asked.topics:
                 known_partitions(consumer, topic)
             commits = GroupCommits(consumer, loop.printed, session.monotonic)
-            commits.subscribe(**subscription(asked.topics, asked.pattern))
+            loop.lost = LostOffsets(consumer, {}, reset_policy, session.monotonic)
+            starts = GroupStarts(consumer, loop.lost, is_told=asked.verbose)
+            commits.subscribe(starts, **subscription(asked.topics, asked.pattern))
             look = TopicsOfGroup(consumer, asked.topics, session.monotonic, asked.timeout_ms).look
         else:
             topics = stack.enter_context(topics_to_read(ctx, asked, consumer))
             ranges = begin(asked, consumer, topics, wanted)
-            starts = {each: start for each, (start, _) in ranges.items()}
-            loop.lost = LostOffsets(consumer, starts, reset_policy, session.monotonic)
+            begins = {each: start for each, (start, _) in ranges.items()}
+            loop.lost = LostOffsets(consumer, begins, reset_policy, session.monotonic)
             if wanted.stop is not None:
                 stops = {each: stop for each, (_, stop) in ranges.items()}
             topics.follows_new = stops is None

@@ -51,7 +51,7 @@ class ConsumeLoop:
         self.look: Callable[[], None] = lambda: None
         """Called whenever a poll has come back, for who has to do something now and then."""
         self.lost: LostOffsets | None = None
-        """Is told where each partition goes on; a group is none of its business."""
+        """Is told where each partition goes on."""
         self.gone: Set[TopicPartition] = frozenset()
         """Of these nothing comes any more, for good."""
         self.unknown: Set[TopicPartition] = frozenset()

@@ -4,7 +4,7 @@ record behind the last line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +13,7 @@ from strandline.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
     from strandline import Consumer
+    from strandline.cli.group_starts import GroupStarts
 
 EVERY_S = 5.0
 """How often, while records come; before partitions go and at the end in any case."""
@@ -45,9 +46,18 @@ class GroupCommits:
         self._underway: dict[TopicPartition, int] = {}
         """Being committed without waiting; the outcome is not known yet."""
 
-    def subscribe(self, **what: Any) -> None:
-        """what: `topics` or `pattern`."""
-        self._consumer.subscribe(**what, on_revoked=lambda _: self.commit(), on_lost=lambda _: self._take())
+    def subscribe(self, starts: GroupStarts, **what: Any) -> None:
+        """starts: is told which partitions come and go. what: `topics` or `pattern`."""
+
+        def revoke(partitions: Sequence[TopicPartition]) -> None:
+            self.commit()
+            starts.end(partitions)
+
+        def lose(partitions: Sequence[TopicPartition]) -> None:
+            self._take()
+            starts.end(partitions)
+
+        self._consumer.subscribe(**what, on_assigned=starts.begin, on_revoked=revoke, on_lost=lose)
 
     def commit_now_and_then(self) -> None:
         """Without waiting; what fails is told and committed again later."""

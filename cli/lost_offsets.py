@@ -7,7 +7,7 @@ was deleted and made anew. Each time is told once, whether records come then or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -25,8 +25,8 @@ NO_WAIT_MS = 0
 
 
 class LostOffsets:
-    """Follows the partitions of one consumer without a group. `starts`: where each begins; those that come later are
-    followed from their first records on. `reset_policy`: that of the consumer."""
+    """Follows the partitions of one consumer. `starts`: where each begins; those that come later and are not told by
+    `follow` are followed from their first records on. `reset_policy`: that of the consumer."""
 
     def __init__(
         self,
@@ -36,13 +36,27 @@ class LostOffsets:
         monotonic: Callable[[], float],
     ) -> None:
         self._consumer = consumer
-        self._expected = dict(starts)
+        self._expected: dict[TopicPartition, int] = {}
         self._skips_to_end = reset_policy == "latest"
         self._monotonic = monotonic
         self._due_at = monotonic() + LOOK_EVERY_S
         self._lines: list[str] = []
-        by_name = {topic: self._topic_id(topic) for topic in sorted({each.topic for each in starts})}
-        self._topic_ids = {each: by_name[each.topic] for each in starts}
+        self._topic_ids: dict[TopicPartition, TopicId | None] = {}
+        self.follow(starts)
+
+    def follow(self, starts: Mapping[TopicPartition, int]) -> None:
+        """These are read from there on; what is followed already is not touched."""
+        new = [each for each in starts if each not in self._expected]
+        by_name = {topic: self._topic_id(topic) for topic in sorted({each.topic for each in new})}
+        for each in new:
+            self._expected[each] = starts[each]
+            self._topic_ids[each] = by_name[each.topic]
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are read no more."""
+        for each in partitions:
+            self._expected.pop(each, None)
+            self._topic_ids.pop(each, None)
 
     def note(self, partition: TopicPartition, position: int, next_offset: int, stop: int | None = None) -> None:
         """It goes on at `position`, and what comes reaches to `next_offset`; nothing from `stop` on is wanted."""

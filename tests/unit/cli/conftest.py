@@ -254,6 +254,8 @@ class FakeConsumer(FakeClient):
         super().__init__(cluster)
         self.positions: dict[TopicPartition, int] = {}
         self.polls_without_topic = 0
+        self.on_assigned: Callable[[list[TopicPartition]], None] | None = None
+        """Due in the next poll."""
 
     def partitions_for_topic(self, topic: str, timeout_ms: float) -> list[int]:
         found = [each.partition for each in self.cluster.records if each.topic == topic]
@@ -313,10 +315,20 @@ class FakeConsumer(FakeClient):
             return position
         return {"earliest": beginning, "latest": end}[self.cluster.settings["auto_offset_reset"]]
 
-    def subscribe(self, topics: Sequence[str] = (), *, pattern: Any = None, on_revoked: Any, on_lost: Any) -> None:
+    def subscribe(
+        self, topics: Sequence[str] = (), *, pattern: Any = None, on_assigned: Any, on_revoked: Any, on_lost: Any
+    ) -> None:
         self.cluster.settings["subscribed"] = pattern or topics
         is_meant = pattern.fullmatch if pattern else topics.__contains__
-        self.positions = {each: 0 for each in self.cluster.records if is_meant(each.topic)}
+        meant = [each for each in self.cluster.records if is_meant(each.topic)]
+        self.positions = {each: at.offset if at else 0 for each, at in self.committed(meant).items()}
+        self.on_assigned = on_assigned
+
+    def committed(
+        self, partitions: Sequence[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, GroupOffset | None]:
+        known = self.cluster.committed.get(self.cluster.settings["group_id"], {})
+        return {each: known.get(each) for each in partitions}
 
     def commit(self, offsets: dict[TopicPartition, int], timeout_ms: float) -> None:
         self.cluster.committed.setdefault(self.cluster.settings["group_id"], {}).update(
@@ -346,6 +358,9 @@ class FakeConsumer(FakeClient):
         if self.cluster.polls == self.cluster.interrupt_at_poll:
             raise KeyboardInterrupt
         self.cluster.before_poll()
+        if self.on_assigned is not None:
+            on_assigned, self.on_assigned = self.on_assigned, None
+            on_assigned(list(self.positions))
         self._raise_gone()
         taken = {}
         for partition, before in self.positions.items():

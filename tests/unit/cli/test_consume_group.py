@@ -10,10 +10,13 @@ import pytest
 
 from strandline.cli.consume_loop import ConsumeLoop
 from strandline.cli.group_commits import EVERY_S, GroupCommits
+from strandline.cli.group_starts import GroupStarts
+from strandline.cli.lost_offsets import LostOffsets
 from strandline.cli.record_format import compile_format
 from strandline.client.errors import RequestTimedOut
 from strandline.client.groups.administration import GroupOffset
 from strandline.protocol.types import TopicPartition
+from unit.cli.conftest import TOPIC_ID, FakeRecord
 
 T0, T1 = (TopicPartition("t", number) for number in range(2))
 LATE = RequestTimedOut("no coordinator")
@@ -36,11 +39,18 @@ class Member:
         self.commits: list[dict[TopicPartition, int]] = []
         self.open: list[Callable[[Exception | None], None]] = []
         self.refuses: Exception | None = None
+        self.stored: dict[TopicPartition, int] = {}
         self.on_revoked: Callable[[list[TopicPartition]], None]
         self.on_lost: Callable[[list[TopicPartition]], None]
 
-    def subscribe(self, topics: list[str], on_revoked: Any, on_lost: Any) -> None:
-        self.on_revoked, self.on_lost = on_revoked, on_lost
+    def subscribe(self, topics: list[str], on_assigned: Any, on_revoked: Any, on_lost: Any) -> None:
+        self.on_assigned, self.on_revoked, self.on_lost = on_assigned, on_revoked, on_lost
+
+    def committed(self, partitions: list[TopicPartition], timeout_ms: float) -> dict[TopicPartition, GroupOffset]:
+        return {each: GroupOffset(self.stored[each]) for each in partitions}
+
+    def topic_id(self, topic: str, timeout_ms: float) -> bytes:
+        return TOPIC_ID
 
     def commit(self, offsets: dict[TopicPartition, int], timeout_ms: float) -> None:
         self.commits.append(dict(offsets))
@@ -61,7 +71,8 @@ class Site:
         self.now = 0.0
         self.printed: dict[TopicPartition, int] = {}
         self.commits = GroupCommits(self.member, self.printed, lambda: self.now)
-        self.commits.subscribe(topics=["t"])
+        self.lost = LostOffsets(self.member, {}, "latest", lambda: self.now)
+        self.commits.subscribe(GroupStarts(self.member, self.lost, is_told=False), topics=["t"])
 
     def prints(self, offsets: dict[TopicPartition, int]) -> None:
         """… and enough time goes by for the next commit."""
@@ -180,3 +191,52 @@ def test_settings_that_would_move_a_group_or_mislead_are_refused(
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert f"-X {setting.partition('=')[0]} " in ran.err and told in ran.err
     assert shell.cluster.polls == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "out", "told"),
+    [
+        ((), "", "offsets 0 to 109 of t-0 are skipped: the log lost its place, and auto.offset.reset is latest"),
+        (("--from-beginning",), "v" * 10, "offsets 0 to 99 of t-0 are gone from the log, unread"),
+    ],
+)
+def test_a_group_is_told_what_has_gone_from_the_log_while_it_was_away(
+    shell: Any, args: tuple[str, ...], out: str, told: str
+) -> None:
+    shell.cluster.records[T0] = [FakeRecord("t", 0, offset, value=b"v") for offset in range(100, 110)]
+    shell.cluster.committed["g"] = {T0: GroupOffset(0)}
+    ran = shell("consume", "-t", "t", "--group", "g", "--timeout-ms", "1000", "-q", "-f", "%v", *args)
+    assert (ran.code, ran.out, ran.err) == (0, out, f"strandline: {told}\n")
+
+
+def test_a_group_that_goes_on_where_it_stood_is_told_nothing(shell: Any) -> None:
+    shell.cluster.fill("t", 0, [b"a", b"b", b"c"])
+    shell.cluster.committed["g"] = {T0: GroupOffset(2)}
+    ran = shell("consume", "-t", "t", "--group", "g", "--timeout-ms", "1000", "-q")
+    assert (ran.code, ran.out, ran.err) == (0, "c\n", "")
+
+
+@pytest.mark.parametrize("how", ["on_revoked", "on_lost"])
+def test_what_others_read_meanwhile_is_not_lost(site: Site, how: str, capsys: pytest.CaptureFixture[str]) -> None:
+    site.member.stored = {T0: 5}
+    site.member.on_assigned([T0])
+    getattr(site.member, how)([T0])
+    site.member.stored = {T0: 50}
+    site.member.on_assigned([T0])
+    site.lost.note(T0, 50, 51)
+    site.lost.tell()
+    assert capsys.readouterr().err == ""
+    site.lost.note(T0, 60, 61)
+    site.lost.tell()
+    assert "offsets 51 to 59 of t-0 are skipped" in capsys.readouterr().err
+
+
+def test_verbose_says_where_a_group_begins(shell: Any) -> None:
+    shell.cluster.fill("t", 0, [b"a", b"b"])
+    shell.cluster.fill("t", 1, [b"c"])
+    shell.cluster.committed["g"] = {T0: GroupOffset(1)}
+    ran = shell("consume", "-t", "t", "--group", "g", "--timeout-ms", "1000", "-q", "-v")
+    assert ran.err.splitlines() == [
+        "strandline: t-0 is read from offset 1 on",
+        "strandline: the group has committed nothing of t-1: auto.offset.reset says where it begins",
+    ]
