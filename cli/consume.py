@@ -36,16 +36,18 @@ from strandline.cli.consume_topics import (
 from strandline.cli.group_commits import GroupCommits, group_settings
 from strandline.cli.group_starts import GroupStarts
 from strandline.cli.kcat_letters import kcat_letters
-from strandline.cli.offset_range import NEW_ONLY, OffsetRange
+from strandline.cli.offset_range import NEW_ONLY, BoundKind, OffsetRange
 from strandline.cli.options import bootstrap_option, client_settings, common_settings, output_option, settings_option
 from strandline.cli.progress import Done, ProgressLine, is_terminal_for_progress
 from strandline.cli.record_format import InvalidFormat, Writer, compile_format, console_format, json_format
 from strandline.cli.session import EXIT_INTERRUPTED, bootstrap_of, session_of
 from strandline.cli.text_options import ESCAPED, properties_of_console, property_option
+from strandline.cli.waits import MOST_NAMED
 from strandline.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
     from strandline import Consumer
+    from strandline.cli.consume_loop import ConsumeLoop
 
 API_TIMEOUT_MS = 10_000
 """How long a person should wait for an answer, or for the reason why there is none."""
@@ -299,8 +301,23 @@ def read(
             loop.run(consumer, stops, commits)
         except KeyboardInterrupt:
             ctx.exit(EXIT_INTERRUPTED)  # how an endless read is ended: the count is all there is to say
-        if stops is not None and loop.gone:
+        if stops is not None and (loop.gone or loop.cut):
             raise click.ClickException("not all of what was asked for could be read: see above what has gone")
+        if loop.unfinished:
+            tell_unfinished(loop, ranges, wanted)
+
+
+def tell_unfinished(loop: ConsumeLoop, ranges: Ranges, wanted: OffsetRange) -> None:
+    """None came for too long, before the stop. ClickException where that was there from the start; offsets that were
+    named need not exist yet."""
+    parts = [
+        f"{each} up to {loop.reached.get(each, ranges[each][0])}, not {stop}" for each, stop in loop.unfinished.items()
+    ]
+    left_out = f" and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else ""
+    text = f"not all was read before --timeout-ms passed: {'; '.join(parts[:MOST_NAMED])}{left_out}"
+    if wanted.stop is None or wanted.stop.kind not in (BoundKind.OFFSET, BoundKind.AFTER_START):
+        raise click.ClickException(text)
+    click.echo(f"strandline: {text}", err=True)
 
 
 Ranges = dict[TopicPartition, tuple[int, int | None]]

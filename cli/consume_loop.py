@@ -54,6 +54,10 @@ class ConsumeLoop:
         """Is told where each partition goes on."""
         self.gone: Set[TopicPartition] = frozenset()
         """Of these nothing comes any more, for good."""
+        self.cut: set[TopicPartition] = set()
+        """Of these the rest that was wanted does not exist any more: something else has these offsets."""
+        self.unfinished: dict[TopicPartition, int] = {}
+        """Partition → the stop that it had not reached when none came for too long."""
         self.unknown: Set[TopicPartition] = frozenset()
         """These no broker knows, for a while or for good, which is told by `look`."""
         self._write = write
@@ -74,6 +78,8 @@ class ConsumeLoop:
         while (is_endless or remaining) and not self._enough():
             fetched = self._fetched(consumer)
             self._note_lost(fetched, remaining)
+            self._leave_cut(consumer, remaining)
+            fetched = [each for each in fetched if TopicPartition(each.topic, each.partition) not in self.cut]
             printed = self._print(fetched, stops or {})
             for each in fetched:
                 partition = TopicPartition(each.topic, each.partition)
@@ -84,6 +90,7 @@ class ConsumeLoop:
                 self._finish_by_position(consumer, remaining)
             if self.lost is not None:
                 self.lost.look()
+                self._leave_cut(consumer, remaining)
             if commits is not None:
                 commits.commit_now_and_then()
             waits.look()
@@ -95,6 +102,8 @@ class ConsumeLoop:
             elif self._timeout_ms is not None and (now - quiet_since) * 1000 >= self._timeout_ms:
                 if self.lost is not None:
                     self.lost.look(at_once=True)
+                    self._leave_cut(consumer, remaining)
+                self.unfinished = remaining
                 return
 
     def _fetched(self, consumer: Consumer) -> list[FetchedBatches]:
@@ -123,10 +132,18 @@ class ConsumeLoop:
             position = consumer.position(partition)
             if self.lost is not None:
                 self.lost.note(partition, position, position, stop)
-            if position >= stop:
+            if position >= stop and (self.lost is None or partition not in self.lost.cut):
                 del remaining[partition]
         if self.lost is not None:
             self.lost.tell()
+            self._leave_cut(consumer, remaining)
+
+    def _leave_cut(self, consumer: Consumer, remaining: dict[TopicPartition, int]) -> None:
+        """A range ends where its log was cut: its stop may never come, and what comes is not of it."""
+        for partition in self.lost.cut & remaining.keys() if self.lost is not None else ():
+            del remaining[partition]
+            self.cut.add(partition)
+            consumer.pause(partition)
 
     def _note_lost(self, fetched: list[FetchedBatches], stops: Stops) -> None:
         if self.lost is None:

@@ -36,6 +36,8 @@ class LostOffsets:
         monotonic: Callable[[], float],
     ) -> None:
         self._consumer = consumer
+        self.cut: set[TopicPartition] = set()
+        """What comes of these is not what was to come: their log was cut, or their topic made anew."""
         self._expected: dict[TopicPartition, int] = {}
         self._skips_to_end = reset_policy == "latest"
         self._monotonic = monotonic
@@ -57,6 +59,7 @@ class LostOffsets:
         for each in partitions:
             self._expected.pop(each, None)
             self._topic_ids.pop(each, None)
+            self.cut.discard(each)
 
     def note(self, partition: TopicPartition, position: int, next_offset: int, stop: int | None = None) -> None:
         """It goes on at `position`, and what comes reaches to `next_offset`; nothing from `stop` on is wanted."""
@@ -69,11 +72,13 @@ class LostOffsets:
         if expected is None:
             return
         if known_id is not None and topic_id not in (None, known_id):
+            self.cut.add(partition)
             self._lines.append(
                 f"topic {partition.topic} was deleted and made anew: {partition} goes on at offset {position}, "
                 f"after {expected} of the old one"
             )
         elif position < expected:
+            self.cut.add(partition)
             self._lines.append(
                 f"{partition} goes on at offset {position}, though {expected} was next: its log was cut there "
                 "(an unclean election)"

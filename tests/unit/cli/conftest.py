@@ -253,6 +253,7 @@ class FakeConsumer(FakeClient):
     def __init__(self, cluster: FakeCluster) -> None:
         super().__init__(cluster)
         self.positions: dict[TopicPartition, int] = {}
+        self.paused: set[TopicPartition] = set()
         self.polls_without_topic = 0
         self.on_assigned: Callable[[list[TopicPartition]], None] | None = None
         """Due in the next poll."""
@@ -293,6 +294,9 @@ class FakeConsumer(FakeClient):
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         self.positions[partition] = offset
+
+    def pause(self, partition: TopicPartition) -> None:
+        self.paused.add(partition)
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
         if partition not in self.positions:
@@ -364,6 +368,8 @@ class FakeConsumer(FakeClient):
         self._raise_gone()
         taken = {}
         for partition, before in self.positions.items():
+            if partition in self.paused:
+                continue
             position = self._within_log(partition, before)
             log = self.cluster.records.get(partition, [])
             taken[partition] = position, [each for each in log if each.offset >= position]

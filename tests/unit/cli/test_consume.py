@@ -319,3 +319,15 @@ def test_verbose_says_which_offsets_are_read(shell: Any) -> None:
 def test_options_that_contradict_each_other_are_refused(shell: Any, args: tuple[str, ...], told: str) -> None:
     ran = shell("consume", *args)
     assert (ran.code, ran.err.count("\n"), told in ran.err) == (2, 1, True), ran.err
+
+
+@pytest.mark.parametrize(("args", "code"), [(("--from-beginning", "-e"), 1), (("-o", ":end"), 1), (("-o", "0:9"), 0)])
+def test_a_range_that_was_not_read_to_its_end_in_time_is_told(
+    shell: Any, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], code: int
+) -> None:
+    shell.cluster.fill("t", 0, [b"a", b"b"])
+    monkeypatch.setattr(type(shell.session.consumer("")), "fetch_batches", lambda consumer, timeout_ms: [])
+    ran = shell("consume", "-t", "t", "--timeout-ms", "1000", "-q", *args)
+    stop = 9 if code == 0 else 2
+    told = f"strandline: not all was read before --timeout-ms passed: t-0 up to 0, not {stop}\n"
+    assert ran == (code, "", told)

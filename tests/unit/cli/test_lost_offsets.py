@@ -118,3 +118,40 @@ def test_many_partitions_that_lose_something_are_counted(shell: Any) -> None:
     lines = shell(*READ, *FOREVER).err.splitlines()
     assert len(lines) == 6
     assert lines[5] == "strandline: 4 more partitions do not go on where they were, either"
+
+
+@pytest.mark.parametrize("topic_id", [None, bytes(15) + b"2"])
+@pytest.mark.parametrize("records", [0, 3])
+def test_a_range_ends_where_its_log_was_cut_or_its_topic_made_anew(
+    shell: Any, losing: Callable[..., None], topic_id: bytes | None, records: int
+) -> None:
+    losing(range(records), topic_id=topic_id)
+    change = shell.cluster.before_poll
+
+    def change_and_give_up() -> None:
+        change()
+        assert shell.cluster.polls < 100, "it polls for ever"
+
+    shell.cluster.before_poll = change_and_give_up
+    ran = shell(*READ, "-o", ":20")
+    assert (ran.code, ran.out) == (1, "0 1 2 3 4 5 6 ")
+    told, end = ran.err.splitlines()
+    assert "t-0 goes on at offset 0" in told
+    assert end == "strandline: not all of what was asked for could be read: see above what has gone"
+
+
+def test_a_range_of_a_log_that_was_cut_ends_while_others_are_busy(shell: Any, losing: Callable[..., None]) -> None:
+    losing(range(0), end=0)
+    change = shell.cluster.before_poll
+
+    def also_fill() -> None:
+        change()
+        assert shell.cluster.polls < 1000, "it polls for ever"
+        shell.cluster.fill("t", 1, [b"busy"])
+        if shell.cluster.polls > 80:
+            shell.cluster.fill("t", 0, [b"foreign"] * 30)
+
+    shell.cluster.fill("t", 1, [b"busy"])
+    shell.cluster.before_poll = also_fill
+    ran = shell("consume", "-t", "t", "-f", "%v ", "-q", "-o", ":200")
+    assert (ran.code, "foreign" in ran.out) == (1, False)
