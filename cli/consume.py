@@ -300,6 +300,8 @@ def read(
         try:
             loop.run(consumer, stops, commits)
         except KeyboardInterrupt:
+            if session.line.as_json:  # a program is to see that this is not the end
+                raise
             ctx.exit(EXIT_INTERRUPTED)  # how an endless read is ended: the count is all there is to say
         if stops is not None and (loop.gone or loop.cut):
             raise click.ClickException("not all of what was asked for could be read: see above what has gone")

@@ -331,3 +331,13 @@ def test_a_range_that_was_not_read_to_its_end_in_time_is_told(
     stop = 9 if code == 0 else 2
     told = f"strandline: not all was read before --timeout-ms passed: t-0 up to 0, not {stop}\n"
     assert ran == (code, "", told)
+
+
+def test_a_program_is_told_that_the_stream_was_interrupted(shell: Any) -> None:
+    shell.cluster.fill("t", 0, [b"a"])
+    for as_json in (("-J",), ("--output", "json")):
+        shell.cluster.interrupt_at_poll = shell.cluster.polls + 2
+        ran = shell("consume", "-t", "t", "--from-beginning", *as_json)
+        record, end = map(json.loads, ran.out.splitlines())
+        assert (ran.code, record["payload"]) == (130, "a")
+        assert (end["_command"], end["error"]["name"], end["error"]["exit_code"]) == ("consume", "Interrupted", 130)
