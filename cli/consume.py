@@ -287,7 +287,7 @@ def read(
             loop.lost = LostOffsets(consumer, begins, reset_policy, session.monotonic)
             if wanted.stop is not None:
                 stops = {each: stop for each, (_, stop) in ranges.items()}
-            topics.follows_new = stops is None
+            topics.follows_new, topics.tells_new = stops is None, asked.verbose
             loop.gone, loop.unknown, look = topics.gone, topics.unknown, topics.look
         progress = ProgressLine(lambda: Done(loop.count, loop.bytes_out, loop.fraction(ranges)), session.monotonic)
         is_shown = is_terminal_for_progress(is_output_shown=True)

@@ -60,6 +60,8 @@ class TopicsToRead:
     ) -> None:
         self.follows_new = False
         """Whether what comes later is read, too."""
+        self.tells_new = False
+        """Whether that is told on stderr."""
         self.gone: set[TopicPartition] = set()
         """What was read and has gone."""
         self.unknown: set[TopicPartition] = set()
@@ -103,6 +105,8 @@ class TopicsToRead:
                 self._assigned = [*left, *new]
                 for each in new:
                     self._consumer.seek_to_beginning(each)
+                    if self.tells_new:
+                        click.echo(f"strandline: {each} is new, and read from its beginning on", err=True)
         except ClientError:
             return
         if gone:

@@ -199,7 +199,12 @@ def test_topics_and_partitions_that_come_later_are_read_from_their_beginning(she
     for late in (TopicPartition("a1", 1), TopicPartition("a2", 0)):
         del shell.cluster.records[late]
     shell.cluster.polls = 0
-    assert shell("consume", "-t", "a1", "--timeout-ms", "20000").out == "grown\n"
+    ran = shell("consume", "-t", "a1", "--timeout-ms", "20000", "-q", "-v")
+    assert ran.out == "grown\n"
+    assert ran.err.splitlines() == [
+        "strandline: a1-0 is read from offset 1 on",
+        "strandline: a1-1 is new, and read from its beginning on",
+    ]
 
 
 def test_a_deleted_topic_keeps_nothing_of_the_others_back(shell: Any) -> None:
