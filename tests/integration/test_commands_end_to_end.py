@@ -116,6 +116,21 @@ def test_a_group_goes_on_behind_what_it_has_printed(shell: Shell) -> None:
     assert shell(*args, "-e").returncode == 2
 
 
+def test_a_group_is_told_what_was_deleted_while_it_was_away(shell: Shell) -> None:
+    topic = created(shell, "aged", lines=b"".join(b"%d\n" % number for number in range(10)))
+    args = ("consume", "-t", topic, "--group", "away", "-q", "-v", "-X", "auto.offset.reset=earliest")
+    ran = shell(*args, "-n", "2")
+    begins = f"the group has committed nothing of {topic}-0: auto.offset.reset says where it begins"
+    assert (ran.stdout, one_line(ran)) == (b"0\n1\n", f"strandline: {begins}\n")
+    assert shell("delete-records", topic, "--before", "5", "-y").returncode == 0
+    ran = shell(*args, "-n", "5")
+    assert (ran.returncode, ran.stdout) == (0, b"5\n6\n7\n8\n9\n")
+    assert ran.stderr.decode().splitlines() == [
+        f"strandline: {topic}-0 is read from offset 2 on",
+        f"strandline: offsets 2 to 4 of {topic}-0 are gone from the log, unread",
+    ]
+
+
 def test_topics_are_listed_described_and_deleted(shell: Shell) -> None:
     topic = created(shell, "described", partitions=2)
     assert topic.encode() in shell("topics", "--list").stdout.splitlines()
