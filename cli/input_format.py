@@ -2,8 +2,8 @@ r"""How `strandline produce -F` reads what `strandline consume -f` has written: 
 
 Each piece of the template is a step that takes bytes from where the last one ended. Literals have to stand there. %v %k
 and %h go up to the literal behind them, or, where a length (%V %S %R %K; %H for headers) stood before them, as far as
-that says: then they may hold any bytes, and −1 is null. Numbers and %v{json} end by themselves. %p says where to; %t %o
-%e %i are read and passed over.
+that says: then they may hold any bytes, and −1 is null. %v{json} ends by itself; a number does where what follows it,
+in the next record, too, cannot begin with a digit. %p says where to; %t %o %e %i are read and passed over.
 
 Rules: a step never looks back. One that lacks bytes says which, and is taken anew when they may have come: what a long
 record has already brought is not looked at again with each piece that comes.
@@ -98,7 +98,7 @@ class FormatReader(InputReader):
     """By the steps of a template."""
 
     def __init__(self, pieces: list[Piece], template: str, null: bytes | None) -> None:
-        self._steps = _steps(pieces, template, null)
+        self._steps = _steps(pieces, template, null, behind=pieces[:1])
         self._is_full = any(piece.verb in ("h", "T", "d") for piece in pieces)
         self._input = _Input()
         self._pieces: list[bytes] = []
@@ -165,12 +165,13 @@ class FormatReader(InputReader):
         return fields.key, fields.value
 
 
-def _steps(pieces: list[Piece], template: str, null: bytes | None) -> list[Step]:
-    """Raises InvalidFormat."""
+def _steps(pieces: list[Piece], template: str, null: bytes | None, behind: list[Piece]) -> list[Step]:
+    """behind: what may follow the last piece. Raises InvalidFormat."""
     steps: list[Step] = []
     lengths: set[str] = set()
     for place, piece in enumerate(pieces):
-        following = pieces[place + 1] if place + 1 < len(pieces) else Piece(b"")
+        literal = pieces[place + 1].literal if place + 1 < len(pieces) else b""
+        followers = pieces[place + 1 : place + 2] or behind
         is_last = place + 2 >= len(pieces)
         verb, modifier = piece.verb, piece.modifier
         if not verb:
@@ -179,20 +180,35 @@ def _steps(pieces: list[Piece], template: str, null: bytes | None) -> list[Step]
         if verb == "R" and modifier is None:
             steps.append(_big_endian_length)
         elif verb in _NUMBERS and modifier is None:
+            if any(map(_may_begin_with_digit, followers)):
+                raise InvalidFormat(
+                    f"format '{template}' does not say where %{verb} ends: write something behind it that is no digit, "
+                    "for example a space"
+                )
             steps.append(_number(verb))
         else:
             ends_by_itself = modifier == "json" or (verb in lengths and (verb == "h") == (modifier is not None))
-            if not ends_by_itself and not following.literal:
+            if not ends_by_itself and not literal:
                 raise InvalidFormat(
                     f"format '{template}' does not say where %{verb} ends: write something behind it, for example \\n"
                 )
-            steps.append(_of_verb(piece, following.literal, is_last, template, null))
+            steps.append(_of_verb(piece, literal, followers, is_last, template, null))
         if verb in _LENGTH_OF:
             lengths.update(_LENGTH_OF[verb])
     return steps
 
 
-def _of_verb(piece: Piece, literal: bytes, is_last: bool, template: str, null: bytes | None) -> Step:
+def _may_begin_with_digit(piece: Piece) -> bool:
+    """So that nobody can tell whether it belongs to the number before it."""
+    if not piece.verb:
+        return piece.literal[:1].isdigit()
+    return not (piece.modifier == "json" or (piece.verb == "R" and piece.modifier is None))
+
+
+def _of_verb(
+    piece: Piece, literal: bytes, followers: list[Piece], is_last: bool, template: str, null: bytes | None
+) -> Step:
+    """literal: what stands behind it. followers: what may, of which there are several at the end of a template."""
     verb, modifier = piece.verb, piece.modifier
     if verb in BYTES_VERBS:
         if modifier == "json":
@@ -203,7 +219,8 @@ def _of_verb(piece: Piece, literal: bytes, is_last: bool, template: str, null: b
     if verb == "h":
         if modifier is None:
             return _listed_headers(literal, is_last, null)
-        return _headers(_steps(pieces_of_headers(modifier), modifier, null), literal)
+        of_each = pieces_of_headers(modifier)
+        return _headers(_steps(of_each, modifier, null, behind=[*of_each[:1], *followers]), literal)
     if verb == "t" and modifier is None:
         return lambda source, start, fields: _until(source, start, literal, is_last)
     if (pattern := time_pattern(piece)) is not None:

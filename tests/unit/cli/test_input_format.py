@@ -195,6 +195,36 @@ def test_a_template_that_leaves_open_where_something_ends_is_refused(template: s
         input_reader(template)
 
 
+@pytest.mark.parametrize(
+    ("template", "verb"),
+    [
+        (r"%T%v\n", "T"),
+        (r"%V%v", "V"),
+        (r"%K%k%V %v", "K"),
+        (r"%p%o %v\n", "p"),
+        (r"%T%v{hex}\n", "T"),
+        (r"%T%d{strftime[%F]} %v\n", "T"),
+        (r"%T0 %v\n", "T"),
+        (r"%T%h %v\n", "T"),
+        (r"%K %V %k%v%T", "T"),
+        (r"1. %v %T", "T"),
+        (r"%H %h{%k=%v;%V}|%v\n", "V"),
+        (r"%h{;%k=%v;%V}0%v\n", "V"),
+    ],
+)
+def test_a_number_that_a_digit_may_follow_is_refused(template: str, verb: str) -> None:
+    with pytest.raises(InvalidFormat, match=f"does not say where %{verb} ends: write something behind it that is no"):
+        input_reader(template)
+
+
+@pytest.mark.parametrize("template", [r"%T%v{json}\n", r"%p%R%v", r"%T-%v\n", r"#%T %v{json}%T", r"%h{;%k=%v;%V}|%v\n"])
+def test_a_number_ends_before_what_cannot_begin_with_a_digit(template: str) -> None:
+    records: list[FullRecord] = [(None, value, [("7", b"1")], 5) for value in (b"5", b"7")]
+    reader = input_reader(template)
+    found = read(reader, compile_format(template)(printed(records)))
+    assert (reader.error, [record[1] for record in found]) == (None, [b"5", b"7"])
+
+
 @given(st.lists(st.sampled_from([b"a", b";", b";;", b"\n"])).map(b"".join), PIECE_BYTES)
 def test_lines_are_the_same_however_they_come(content: bytes, piece_bytes: int) -> None:
     for delimiter in (b"\n", b";;"):
