@@ -74,7 +74,8 @@ Examples: strandline consume -t greetings --from-beginning --print-key
 
 \b
 Verbs of -f, which 'strandline produce -F' reads, too:
-  %v %s %k        value, key; %v{hex} %v{base64} %v{json}
+  %v %s %k        value, key; %v{hex} %v{base64}
+  %v{json}        a text in JSON; a byte that is no UTF-8 is \\udcXX; of %k, too
   %V %S %R  %K    length of the value (%R: four bytes), of the key; -1: null
   %t %p %o %e     topic, partition, offset, leader epoch
   %T %d           timestamp in ms; %d{strftime[%F %T]}: in UTC

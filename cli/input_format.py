@@ -346,7 +346,10 @@ def _json_text(verb: str) -> Step:
             text = json.loads(match[0])
         except ValueError as error:
             raise Refused(f"%{verb} is not JSON ({error})") from None
-        data = None if text is None else text.encode("utf-8", "surrogatepass")
+        try:
+            data = None if text is None else text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise Refused(f"%{verb} has half a character, a surrogate that is no byte (\\udc80 to \\udcff)") from None
         if verb == "k":
             fields.key = data
         else:

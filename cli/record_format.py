@@ -9,7 +9,7 @@ Verbs of a template (kcat's and rpk's), which `strandline produce` reads, too (`
     %h     headers as k=v,k=v     %h{%k=%v;}  each header by a template of its own     %H  their number
     %e     leader epoch      %i     number of this record, from 1
     %%     a percent sign    \n \t \r \\ \0 \xNN
-    %v{hex} %v{base64} %v{json}   also for %s and %k
+    %v{hex} %v{base64} %v{json}   also for %s and %k; in JSON a byte that is no UTF-8 is \udcXX
 
 Records come as columns: of some thousand of them each piece of a template is one list, and what is printed is joined at
 once. That is several times as fast as record by record.
@@ -231,10 +231,20 @@ _COLUMNS: dict[str, Column] = {
     "e": lambda rows: repeat(b"%d" % rows.leader_epoch, len(rows.offsets)),
     "i": lambda rows: [b"%d" % each for each in range(rows.first_count, rows.first_count + len(rows.offsets))],
 }
+
+
+def _json_text(data: bytes) -> bytes:
+    """A text in JSON. A byte that is no UTF-8 is `\\udcXX`, as in Python (PEP 383), so that it can be read back."""
+    try:
+        return json.dumps(data.decode(), ensure_ascii=False).encode()
+    except UnicodeDecodeError:
+        return json.dumps(data.decode("utf-8", "surrogateescape")).encode()
+
+
 _ENCODINGS: dict[str, Callable[[bytes], bytes]] = {
     "hex": lambda data: data.hex().encode(),
     "base64": base64.b64encode,
-    "json": lambda data: json.dumps(data.decode("utf-8", "replace"), ensure_ascii=False).encode(),
+    "json": _json_text,
 }
 
 

@@ -114,6 +114,12 @@ def test_null_has_the_text_that_was_agreed_upon() -> None:
         (r"%V %v\n", b"1 ab\n", 0, r"line 1: b'\n' was to stand where b'b' stands: '1 ab'"),
         (r"%v{hex}\n", b"61\nzz\n", 1, "line 2: %v cannot be decoded (non-hexadecimal number found"),
         (r"%v{json}\n", b'"a"\nb\n', 1, "line 2: %v was to be a text in JSON, or null: 'b'"),
+        (
+            r"%v{json}\n",
+            b'"\\ud800"\n',
+            0,
+            r"line 1: %v has half a character, a surrogate that is no byte (\udc80 to \udcff)",
+        ),
         (r"%k %T %v\n", b"k 1 " + b"v" * 99 + b"\nk v\n", 1, "line 2: %T was to be a number: 'k v'"),
         (r"%h %v\n", b"a=1 v\na v\n", 1, "line 2: %h was to be headers as k=v,k=v: 'a v'"),
         (r"%h %v\n", b"\xff=1 v\n", 0, r"line 1: the name of header '\xff' is not UTF-8: '\xff=1 v'"),
@@ -257,6 +263,19 @@ def test_texts_of_json_end_where_they_end_however_they_are_cut(
     reader, until = input_reader(template), 3 if "%h" in template else 2
     found = read(reader, compile_format(template)(printed(records)), piece_bytes)
     assert (reader.error, [record[1:3] for record in found]) == (None, [record[1:until] for record in records])
+
+
+@given(
+    values=st.lists(
+        st.one_of(st.binary(max_size=6), st.sampled_from(["é\U0001f600".encode() + b"\xff", b"\xed\xb3\xbf"]))
+    )
+)
+def test_texts_of_json_carry_bytes_that_are_no_text(values: list[bytes]) -> None:
+    template = r"%v{json}\n"
+    records: list[FullRecord] = [(None, value, [], 7) for value in values]
+    reader = input_reader(template)
+    found = read(reader, compile_format(template)(printed(records)))
+    assert (reader.error, [record[1] for record in found]) == (None, values)
 
 
 LONG = 50_000

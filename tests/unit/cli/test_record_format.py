@@ -78,6 +78,11 @@ def test_no_template_and_no_value_fail_otherwise(template: str, value: bytes) ->
     write(rows(value=value))
 
 
+def test_a_byte_that_is_no_text_is_shown_as_such_in_json() -> None:
+    write = compile_format("%v{json}%k{json}")
+    assert write(rows(key="é".encode(), value=b"a\xff")) == b'"a\\udcff"' + '"é"'.encode()
+
+
 def test_console_lines_have_the_fields_in_the_order_of_kafkas_console_consumer() -> None:
     write = console_format(timestamp=True, partition=True, offset=True, headers=True, key=True)
     assert write(rows()) == b"CreateTime:1700000000123\tPartition:3\tOffset:42\ta:1,b:2\tk\tvalue\n"
