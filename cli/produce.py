@@ -49,6 +49,9 @@ MAX_BLOCK_MS = 10_000
 GIVE_UP_S = 0.5
 """How long records that are on their way may take once the command has failed or was interrupted."""
 
+MADE_UP_S = 0.02
+"""How far --rate may lag behind and still catch up: machines sleep longer than they are asked to, if not by much."""
+
 CREATES_SETTING = "allow_auto_create_topics"
 
 PROPERTIES: dict[str, type] = {
@@ -368,14 +371,16 @@ def require_partition(producer: Producer, topic: str, partition: int) -> None:
 def paced(
     records: Iterable[Records], records_per_second: float, session: Session, pulse: Callable[[], None]
 ) -> Iterator[Records]:
-    """Let record n through no earlier than n / rate seconds after the first; `pulse` is called while it waits."""
-    started = session.monotonic()
-    count = 0
+    """Let a record through no earlier than 1 / rate seconds after the one before; `pulse` is called while it waits.
+    What a sleep took too long is made up for, up to MADE_UP_S; the time in which no input came is not."""
+    due: float | None = None
     for found in records:
         for place in range(len(found.records)):
-            due = started + count / records_per_second
-            while (delay := due - session.monotonic()) > 0:
-                session.sleep(min(delay, PULSE_S))
+            now = session.monotonic()
+            due = now if due is None else max(due, now - MADE_UP_S)
+            while now < due:
+                session.sleep(min(due - now, PULSE_S))
                 pulse()
+                now = session.monotonic()
             yield found.part(place, place + 1)
-            count += 1
+            due += 1 / records_per_second

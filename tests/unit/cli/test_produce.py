@@ -17,6 +17,7 @@ import pytest
 
 from strandline.cli import main as cli_main
 from strandline.cli import sending
+from strandline.cli.produce import paced
 from strandline.cli.progress import ProgressLine
 from strandline.cli.record_input import Records
 from strandline.cli.waits import Waits
@@ -481,3 +482,26 @@ def test_rate_spreads_the_records_over_time(shell: Any, tmp_path: Path) -> None:
     shell("produce", "-t", "t", "-l", write_lines(tmp_path / "in", b"a\n" * 11), "--rate", "2")
     assert 5.0 <= shell.session.clock < 6.0
     assert shell.session.admins == 1, "whether the topic is there is asked before the first record alone"
+
+
+def let_through_s(session: Any, batches: Iterator[Records]) -> list[float]:
+    """When each record is, at a hundred a second."""
+    session.step_s = 0
+    return [session.clock for _ in paced(batches, 100, session, lambda: None)]
+
+
+def test_rate_makes_nothing_up_for_a_pause_of_the_input(shell: Any) -> None:
+    def batches() -> Iterator[Records]:
+        for pause_s in (60, 60):
+            shell.session.clock += pause_s
+            yield Records(range(5), [(None, b"v")] * 5, 5)
+
+    expected = [60, 60.01, 60.02, 60.03, 60.04, 120.04, 120.04, 120.04, 120.05, 120.06]
+    assert let_through_s(shell.session, batches()) == pytest.approx(expected)
+
+
+def test_rate_holds_where_each_sleep_takes_too_long(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sleep = shell.session.sleep
+    monkeypatch.setattr(shell.session, "sleep", lambda seconds: sleep(seconds + 0.005))
+    found = let_through_s(shell.session, iter([Records(range(5), [(None, b"v")] * 5, 5)]))
+    assert found == pytest.approx([0, 0.015, 0.025, 0.035, 0.045])
