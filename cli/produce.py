@@ -32,7 +32,7 @@ from strandline.cli.options import (
     topic_option,
 )
 from strandline.cli.progress import Done, ProgressLine, fraction_read, is_terminal_for_progress
-from strandline.cli.record_format import Header, InvalidFormat
+from strandline.cli.record_format import Header, InvalidFormat, pieces_of
 from strandline.cli.record_input import InputReader, LineReader, LineRules, Records
 from strandline.cli.sending import Tally, summary
 from strandline.cli.session import EXIT_INTERRUPTED, Session, bootstrap_of, session_of
@@ -259,9 +259,13 @@ def reader_of(asked: Asked) -> InputReader:
             raise click.UsageError("--json-input has a null of its own: without --null and -Z")
         return JsonReader()
     try:
-        return input_reader(asked.template or "", null=rules.null)
+        reader = input_reader(asked.template or "", null=rules.null)
+        pieces = pieces_of(asked.template or "")
     except InvalidFormat as error:
         raise click.UsageError(str(error)) from None
+    if asked.partition is not None and any(piece.verb == "p" for piece in pieces):
+        raise click.UsageError("--partition and %p of --format both say where records go: leave one of them out")
+    return reader
 
 
 def line_rules(asked: Asked) -> LineRules:

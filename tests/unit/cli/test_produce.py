@@ -468,6 +468,7 @@ def test_what_the_input_says_of_time_and_partition_counts(shell: Any, tmp_path: 
         (("-F", "file.txt"), "-l"),
         (("-F", "%k%v\\n"), "where %k ends"),
         (("-F", "%v"), "where %v ends"),
+        (("-p", "0", "-F", "%p %v\\n"), "both say where"),
         (("-J", "-K", ":"), "--json-input"),
         (("-Z", "--null", "N"), "--null"),
         (("-D", ""), "empty"),
