@@ -61,7 +61,9 @@ _UNIT = "|".join(sorted(_UNITS_MS, key=len, reverse=True))
 _DURATION = rf"(?:\d+(?:\.\d+)?(?:{_UNIT}))+"
 _DATE_TIME = r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:\d{2})?"
 _TIME = re.compile(rf"{_DATE_TIME}|\d{{4}}-\d{{2}}-\d{{2}}|-?{_DURATION}|\d+|start|end|now")
-_MAX_OFFSET = 2**63 - 1
+_MAX_OFFSET = _MAX_MS = 2**63 - 1
+_LONG_NUMBER = re.compile(r"(?<![.\d])\d{20}")
+"""Above _MAX_MS in every unit, and with some hundred digits Python makes no number of it any more."""
 _SHORTEST_MS_DIGITS = 12
 """Fewer digits are seconds: 11 digits of seconds reach the year 5138, 12 digits of milliseconds begin in 1973."""
 
@@ -133,7 +135,18 @@ def parse_time(text: str, now_ms: int) -> int:
 
 
 def _time_bound(text: str, now_ms: int, start: Bound | None, whole: str) -> Bound:
-    """A time; an unsigned duration counts from `start`, which must then be a time."""
+    """A time; an unsigned duration counts from `start`, which must then be a time. InvalidOffset where requests cannot
+    carry it."""
+    is_short = _LONG_NUMBER.search(text) is None
+    bound = _any_time_bound(text, now_ms, start, whole) if is_short else None
+    if bound is None or bound.value > _MAX_MS:
+        raise InvalidOffset(
+            f"time '{whole}': {text} is none that a record can have; give at most {_MAX_MS} ms since 1970"
+        )
+    return bound
+
+
+def _any_time_bound(text: str, now_ms: int, start: Bound | None, whole: str) -> Bound:
     if text in ("start", "end"):
         return _WORDS[text]
     if text == "now":

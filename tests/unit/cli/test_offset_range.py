@@ -88,6 +88,11 @@ def test_every_form_of_the_grammar_has_one_meaning(text: str, start: Bound, stop
         "@-5",
         "²",
         "99999999999999999999",
+        "@99999999999999999999999",
+        "@9223372036854775808",
+        "@" + "9" * 5_000,
+        "@-" + "9" * 400 + "d",
+        "@0:9999999999999999d",
         "@-1y",
         # Inverted, whatever the partition holds.
         "30:20",
