@@ -72,7 +72,7 @@ def consume(ctx: click.Context, /, **given: Any) -> None:
         with session.consumer(bootstrap_of(session, options.bootstrap), **limits) as consumer:
             result, interrupted = reading.run(consumer, topic)
     line = "" if given["show_detailed_stats"] else consumer_total(result.total, reading.began_ms, reading.preparing_s)
-    settings = told_settings(options, topic, decode=given["decode"])
+    settings = told_settings(options, topic, is_sending=options.topic is None, decode=given["decode"])
     told = Told("bench consume", "calls", line, settings)
     finish(ctx, options, result, told, is_interrupted=interrupted)
 

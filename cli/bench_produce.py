@@ -84,7 +84,7 @@ def produce(ctx: click.Context, /, **given: Any) -> None:
             "bench produce",
             "acknowledgements",
             producer_total(result.total),
-            told_settings(options, topic, rate=rate, **measured),
+            told_settings(options, topic, is_sending=True, rate=rate, **measured),
         )
         finish(ctx, options, result, told, is_interrupted=interrupted)
 

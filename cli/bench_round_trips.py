@@ -77,7 +77,7 @@ def round_trips(ctx: click.Context, /, **given: Any) -> None:
             with report.shown():
                 interrupted = trips.run()
         result = report.measurement.end(report.now_s())
-        said = told_settings(options, topic, rate=given["rate"], acks=given["acks"])
+        said = told_settings(options, topic, is_sending=True, rate=given["rate"], acks=given["acks"])
         told = Told("bench e2e", "round trips", round_trips_total(result.total), said)
         finish(ctx, options, result, told, is_interrupted=interrupted)
 

@@ -262,12 +262,11 @@ def finish(ctx: click.Context, options: RunOptions, result: Result, told: Told, 
         ctx.exit(EXIT_FAILED)
 
 
-def told_settings(options: RunOptions, topic: str, **others: object) -> dict[str, str]:
-    """For JSON and the page: what was measured."""
-    of_topic = {
-        "topic": topic,
-        "topic of its own": "no" if options.topic else "yes",
-        "value": sized(options.size),
-    }
+def told_settings(options: RunOptions, topic: str, *, is_sending: bool, **others: object) -> dict[str, str]:
+    """For JSON and the page: what was measured. Of a topic of others that is only read nobody knows how large values
+    are."""
+    of_topic = {"topic": topic, "topic of its own": "no" if options.topic else "yes"}
+    if is_sending:
+        of_topic["value"] = sized(options.size)
     given = {name.replace("_", " "): str(value) for name, value in others.items() if value is not None}
     return {**of_topic, **given, **dict(pair.split("=", 1) for pair in options.settings if "=" in pair)}

@@ -111,7 +111,11 @@ def test_a_topic_is_read_to_its_end_or_as_far_as_asked_for(shell: Shell, cluster
     cluster.fill("clicks", 1, [b"b"] * 6)
     cluster.fill("clicks", 2, [])
     ran = shell("bench", "consume", "-t", "clicks", "--output", "json")
-    assert json.loads(ran.out)["records"] == 11
+    told = json.loads(ran.out)
+    assert told["records"] == 11
+    assert "value" not in told["settings"], "how large they are nobody has looked at"
+    told = json.loads(shell("bench", "consume", "--records", "5", "--size", "30", "--output", "json").out)
+    assert told["settings"]["value"] == "30 B"
     ran = shell("bench", "consume", "-t", "clicks", "--show-detailed-stats", "--hide-header")
     assert [line.split(", ")[1] for line in ran.out.splitlines()] == ["0"] and ran.code == 0
 
