@@ -239,6 +239,9 @@ _OF_PROGRAMS = (
     *("key_serializer", "value_serializer", "key_deserializer", "value_deserializer"),
 )
 
+TEXTS = ("client_id", "client_rack", "group_id", "group_instance_id")
+"""The settings that may be any text."""
+
 
 def setting_name(key: str) -> str:
     """As clients name it: dots and hyphens count as underscores."""
@@ -252,7 +255,7 @@ def key_of_setting(settings: Iterable[str], name: str) -> str | None:
 
 def client_settings(pairs: Iterable[str]) -> dict[str, object]:
     """`-X linger.ms=20` becomes the keyword argument `linger.ms`, which the clients understand and call it by in their
-    errors; numbers and booleans become such."""
+    errors; numbers and booleans become such, but for settings that are texts: a rack or client may be called 1."""
     settings: dict[str, object] = {}
     seen: set[str] = set()
     for pair in pairs:
@@ -265,7 +268,7 @@ def client_settings(pairs: Iterable[str]) -> dict[str, object]:
         if name in _OF_PROGRAMS:
             raise click.UsageError(f"-X {key} can only be set in a program: its value is an object of Python's")
         seen.add(name)
-        settings[key] = parsed_value(value)
+        settings[key] = value if name in TEXTS else parsed_value(value)
     return settings
 
 

@@ -17,12 +17,14 @@ import pytest
 
 from strandline.cli import main as cli_main
 from strandline.cli import sending
+from strandline.cli.options import TEXTS
 from strandline.cli.produce import paced
 from strandline.cli.progress import ProgressLine
 from strandline.cli.record_input import Records
 from strandline.cli.waits import Waits
 from strandline.client.errors import DeliveryFailed, UnknownTopic
 from strandline.client.metadata import PartitionView
+from strandline.client.settings import ConsumerSettings, ProducerSettings
 from strandline.protocol.errors import ErrorCode
 from unit.cli.conftest import FakeCluster, FakeProducer
 from unit.cli.test_consume import GOES_ON, TOLD, WAITED
@@ -123,6 +125,17 @@ def test_too_many_records_that_are_kept_back_are_a_wait_that_is_told(
 def test_a_wrong_setting_is_named_as_it_was_typed(key: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert cli_main.run(["produce", "-t", "t", "-b", "127.0.0.1:1", "-X", f"{key}=abc"]) == 2
     assert capfd.readouterr().err.startswith(f"strandline: {key}='abc' is not a number; give at least 0 ms (")
+
+
+def test_texts_of_settings_may_be_numbers(shell: Any) -> None:
+    given = ("-X", "client.id=42", "-X", "client-rack=true", "-X", "linger.ms=5")
+    assert shell("produce", "-t", "t", "-l", "/dev/null", *given).code == 0
+    assert {"client.id": "42", "client-rack": "true", "linger.ms": 5}.items() <= shell.cluster.settings.items()
+    for kind in (ProducerSettings, ConsumerSettings):
+        texts = {
+            each.name for each in dataclasses.fields(kind) if each.type == "str" and not each.metadata.get("choices")
+        }
+        assert texts <= {*TEXTS, "bootstrap_servers"}
 
 
 def test_what_was_settled_shortly_after_ctrl_c_is_shown_and_counted(
