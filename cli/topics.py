@@ -117,6 +117,7 @@ def topics(
     session_of(ctx).line.command = f"topics.{action}"
     if action != "create" and (replication_factor is not None or configs or if_not_exists):
         raise click.UsageError("--replication-factor, --config and --if-not-exists go with --create", ctx)
+    require_effect(action, if_exists=if_exists, yes=yes)
     if action not in ("create", "alter") and (partitions is not None or replica_assignment or validate_only):
         raise click.UsageError(
             "--partitions, --replica-assignment and --validate-only go with --create and --alter", ctx
@@ -141,7 +142,7 @@ def topics(
         names,
         partitions if partitions is not None else -1,
         replication_factor if replication_factor is not None else -1,
-        dict(key_value(text, "--config") for text in configs),
+        configs_of(configs),
         if_exists,
         if_not_exists,
         output == "json",
@@ -174,6 +175,25 @@ def action_and_names(
     if len(actions) != 1:
         raise click.UsageError("give exactly one of --create, --alter, --list, --describe, --delete")
     return actions[0], tuple(dict.fromkeys(legal_topic(name) for name in [*names, *words]))
+
+
+def require_effect(action: str, *, if_exists: bool, yes: bool) -> None:
+    """UsageError where these would be ignored."""
+    if if_exists and action not in ("alter", "describe", "delete"):
+        raise click.UsageError("--if-exists goes with --alter, --describe and --delete")
+    if yes and action != "delete":
+        raise click.UsageError("--yes goes with --delete: nothing else asks")
+
+
+def configs_of(pairs: Sequence[str]) -> dict[str, str]:
+    """UsageError, also for a key that is given twice: only one of its values could count."""
+    found: dict[str, str] = {}
+    for text in pairs:
+        key, value = key_value(text, "--config")
+        if key in found:
+            raise click.UsageError(f"--config {key} is given twice")
+        found[key] = value
+    return found
 
 
 def replica_lists(text: str) -> tuple[tuple[int, ...], ...]:
