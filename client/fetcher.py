@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import trio
 
@@ -40,8 +41,24 @@ from strandline.protocol.types import NO_BROKER, NO_OFFSET, NO_TOPIC_ID, TopicId
 PATIENCE_S = 0.02
 """How long a fetch may be under way before it counts as a long poll that waits for records."""
 
-Asked = dict[TopicPartition, tuple[Assigned, int, int]]
-"""Partition → (its state, its generation, the offset asked for)."""
+
+class _Ask(NamedTuple):
+    """What a fetch asks for of one partition, and under which leader epoch the position was checked."""
+
+    state: Assigned
+    generation: int
+    offset: int
+    epoch: int
+
+    @property
+    def is_current(self) -> bool:
+        """The answer is still wanted. Not that of a former leader, once another one has answered or the position was
+        checked with it: its records were had by then, or may not be in the new leader's log."""
+        state = self.state
+        return (self.generation, self.offset, self.epoch) == (state.generation, state.fetch_offset, state.checked_epoch)
+
+
+Asked = dict[TopicPartition, _Ask]
 
 
 @dataclass(slots=True)
@@ -56,7 +73,7 @@ class _Question:
 
     def covers(self, state: Assigned) -> bool:
         entry = self.asked.get(state.topic_partition)
-        return entry is not None and entry[1] == state.generation
+        return entry is not None and entry.generation == state.generation
 
 
 NEVER_WAS_AFTER_S = 10.0
@@ -266,7 +283,7 @@ class Fetcher:
             topics.setdefault(topic, []).append(
                 FetchPartition(index, state.fetch_offset, settings.max_partition_fetch_bytes, partition.leader_epoch)
             )
-            asked[state.topic_partition] = (state, state.generation, state.fetch_offset)
+            asked[state.topic_partition] = _Ask(state, state.generation, state.fetch_offset, state.checked_epoch)
             state.hurried = False
         request = FetchRequest(
             max_wait_ms,
@@ -320,9 +337,8 @@ class Fetcher:
                 question = asked.pop(TopicPartition(topic, part.partition_index), None)
                 if question is None:
                     raise RemoteProtocolError(f"records of {topic}-{part.partition_index}, which nobody asked for")
-                state, generation, offset = question
-                if state.generation == generation:
-                    self._one_answered(who, state, offset, part, records)
+                if question.is_current:
+                    self._one_answered(who, question.state, question.offset, part, records)
         except RemoteProtocolError as error:
             self._all_failed(asked, error)
             raise  # ends the connection
@@ -374,9 +390,9 @@ class Fetcher:
         self._on_news()
 
     def _all_failed(self, asked: Asked, error: Exception) -> None:
-        for state, generation, _ in asked.values():
-            if state.generation == generation:
-                self._failed(state, error)
+        for question in asked.values():
+            if question.is_current:
+                self._failed(question.state, error)
 
     def _failed(self, state: Assigned, error: Exception) -> None:
         state.last_error = error

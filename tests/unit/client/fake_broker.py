@@ -73,8 +73,8 @@ MAX_FRAME_BYTES = 10_000_000
 @dataclass(slots=True)
 class Fault:
     """What happens to one request instead of the usual. `delay_s` before it, `apply`: it is carried out all the same.
-    Then: `close` the connection, `hang` (no answer), answer `raw` bytes, or `error` for every partition, in an answer
-    to Produce with who is said to lead (`leader`: its id and epoch)."""
+    Then, `late_s` after that: `close` the connection, `hang` (no answer), answer `raw` bytes, or `error` for every
+    partition, in an answer to Produce with who is said to lead (`leader`: its id and epoch)."""
 
     error: ErrorCode = ErrorCode.NONE
     apply: bool = False
@@ -83,6 +83,7 @@ class Fault:
     raw: Callable[[FrameHeader], bytes] | None = None
     leader: tuple[int, int] = (-1, -1)
     delay_s: float = 0.0
+    late_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -264,6 +265,8 @@ class FakeBroker:
         if fault.delay_s:
             await trio.sleep(fault.delay_s)
         answer, answer_attachments = await self._answer(request, attachments, fault)
+        if fault.late_s:
+            await trio.sleep(fault.late_s)
         if fault.close:
             transport.close()
         elif fault.raw is not None:
