@@ -21,6 +21,11 @@ from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
 
 
+def _fetched(state: Assigned) -> tuple[int, int, int]:
+    """What a check is about. A former leader may still answer, with records of a later epoch, while one goes on."""
+    return state.generation, state.last_epoch, state.fetch_offset
+
+
 class Positions:
     """The task that looks positions up; `wanted` wakes it."""
 
@@ -84,21 +89,21 @@ class Positions:
 
     async def _check(self) -> bool:
         """Compare with the new leader's log. False: some of it must be tried again."""
-        asked: dict[TopicPartition, tuple[Assigned, int, int]] = {}
+        asked: dict[TopicPartition, tuple[Assigned, tuple[int, int, int], int]] = {}
         for key, state in self.assigned.items():
             partition = self._metadata.view.partition(key)
             if partition is None or state.reset_to is not None or state.error is not None:
                 continue
             if state.last_epoch >= 0 and state.checked_epoch != partition.leader_epoch:
-                asked[key] = (state, state.generation, partition.leader_epoch)
+                asked[key] = (state, _fetched(state), partition.leader_epoch)
         if not asked:
             return True
         well = True
         results = await self._lookup.epoch_ends({key: state.last_epoch for key, (state, _, _) in asked.items()})
         for key, result in results.items():
-            state, generation, epoch = asked[key]
-            if state.generation != generation:
-                continue
+            state, fetched, epoch = asked[key]
+            if _fetched(state) != fetched:
+                continue  # the next fetch finds that it is not checked
             if isinstance(result, EpochEnd):
                 self._checked(state, result, epoch)
             else:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 
+from strandline.protocol.messages import OffsetForLeaderEpochRequest
 from strandline.protocol.records import decode_columns
 from unit.client.fake_broker import ApiKey, FakeCluster, Fault
 from unit.client.test_consumer import T0, consumer, read
@@ -25,6 +26,7 @@ async def reading(**settings: object) -> AsyncIterator[tuple[FakeCluster, Any]]:
         await fake.start(nursery)
         async with consumer(fake, metadata_max_age_ms=200, **settings) as client:
             await client.assign([T0])
+            client.seek(T0, 0)
             yield fake, client
         nursery.cancel_scope.cancel()
 
@@ -71,3 +73,20 @@ async def test_the_former_leader_gives_no_records_that_the_new_ones_log_does_not
         assert await client.poll(timeout_ms=5000) == {}
         fake.fill(T0, [b"new %d" % offset for offset in range(10, 20)])
         assert await read(client, 10) == [b"new %d" % offset for offset in range(10, 20)]
+
+
+@pytest.mark.parametrize("policy", ["earliest", "none"])
+async def test_what_comes_while_the_position_is_checked_is_no_truncation(autojump_clock: object, policy: str) -> None:
+    """Of the last leader but one, whose epoch ended before the records that were handed out meanwhile."""
+    async with reading(auto_offset_reset=policy) as (fake, client):
+        await read(client, 10)
+        fake.move(T0, 1)
+        await trio.sleep(2)
+        fake.brokers[1].faults[ApiKey.FETCH].append(Fault(late_s=2))
+        fake.fill(T0, [b"new %d" % offset for offset in range(10, 15)])
+        await trio.sleep(1)  # the fetch that reads them is under way
+        fake.brokers[0].faults[ApiKey.OFFSET_FOR_LEADER_EPOCH].append(Fault(apply=True, late_s=3))
+        fake.move(T0, 0)
+        fake.fill(T0, [b"new %d" % offset for offset in range(15, 20)])
+        assert await read(client, 10) == [b"new %d" % offset for offset in range(10, 20)]
+        assert len(fake.brokers[0].seen(OffsetForLeaderEpochRequest)) == 2, "it was checked for what came, too"
