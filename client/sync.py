@@ -178,6 +178,9 @@ class Consumer(Front[TrioConsumer]):
                     self._now(result.finish)
             return result
         except BaseException:
+            if after is not None:  # an interrupt may have come right behind the callback
+                with suppress(PortalClosed, ForkedPortal):
+                    self._portal.post(after.finish)
             self._give_all_back(had)
             raise
 

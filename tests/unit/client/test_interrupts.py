@@ -22,6 +22,7 @@ import pytest
 
 from strandline import Admin, Consumer, Producer
 from strandline.client.errors import ClientClosed, FlushTimedOut, SendsFailed
+from strandline.client.groups.group import DueCall
 from strandline.protocol.types import TopicPartition
 from unit.client.fake_broker import FakeCluster
 from unit.client.test_sync import cluster
@@ -205,6 +206,33 @@ def test_an_interrupt_at_any_instruction_of_a_poll_loses_no_record(
             was_raised = interrupt.was_raised
             assert (client.position(partition) > 0) is (given is not None), position
         assert position > 50
+
+
+def fail() -> None:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("callback", [lambda: None, fail])
+def test_an_interrupt_at_any_instruction_around_a_callback_leaves_none_that_counts_as_running(
+    callback: Callable[[], None],
+) -> None:
+    with Consumer("127.0.0.1:1", group_id="g", enable_auto_commit=False) as client:
+        group = client._client._group
+        assert group is not None
+        position, was_raised = 0, True
+        while was_raised:
+            position += 1
+            group._told.append(DueCall(group, callback))
+            with InterruptOfPoll(position) as interrupt:
+                try:
+                    client.poll(0)
+                except (KeyboardInterrupt, ZeroDivisionError):
+                    pass
+            was_raised = interrupt.was_raised
+            assert client.subscription == [], "the loop has been at everything before"
+            group._told.clear()
+            assert client.poll(0) == {}, position
+        assert position > 100
 
 
 def test_a_record_whose_announcement_was_interrupted_goes_with_the_next_one(cluster: FakeCluster) -> None:
