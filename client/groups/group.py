@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import trio
 
 from strandline.client.assignment import Assigned
-from strandline.client.errors import ClientClosed, ClientError, SubscriptionConflict
+from strandline.client.errors import ClientClosed, ClientError, SubscriptionConflict, UnknownTopic
 from strandline.client.fetcher import start_by_policy
 from strandline.client.groups.coordinator import Coordinator
 from strandline.client.groups.member import Member
@@ -182,6 +182,7 @@ class Group:
 
     def look(self) -> None:
         """There is news of the cluster's layout."""
+        self._partitions_counts()
         membership, member = self._membership, self._member
         if membership is None:
             return
@@ -376,17 +377,25 @@ class Group:
         """Begin to, of those that moved and still exist as far as is known; None: none did, or they are lost."""
         if self._membership is not None and not self._membership.is_in_generation:
             return None
-        view = self._metadata.view
+        counts = self._partitions_counts()
         moved = {
             key: at
             for key, at in self.positions().items()
-            if self._known.get(key) != at.offset and view.partition(key) is not None
+            if self._known.get(key) != at.offset and key.partition < counts.get(key.topic, 0)
         }
         return self._submit(moved, timeout_ms, self._warn_of_failure) if moved else None
 
+    def _partitions_counts(self) -> dict[str, int]:
+        """Of the topics that it reads and that exist. Asked at all news of them: a topic that is missing for a moment
+        still counts, if it was noticed before."""
+        return self._topics.counts(dict.fromkeys(partition.topic for partition in self._assigned()))
+
     def _warn_of_failure(self, offsets: Offsets, error: Exception | None) -> None:
         """Nobody asked for that commit, so nobody waits for its error; Kafka's client also goes on, and logs it. Later
-        polls commit again."""
+        polls commit again. A topic that the coordinator and the metadata do not know has been deleted."""
+        view = self._metadata.view
+        if isinstance(error, UnknownTopic) and any(view.partition(partition) is None for partition in offsets):
+            return
         if error is not None and not isinstance(error, ClientClosed):
             warn(f"an automatic commit in group {self._settings.group_id!r} failed: {error}")
 
@@ -429,6 +438,7 @@ class Group:
         """Of the partitions that want what is committed."""
         for key in [key for key in self._known if key not in self._assigned()]:
             del self._known[key]
+        self._partitions_counts()
         self._positions_wanted.set()
 
     # --- tasks -------------------------------------------------------------------------------------------------
