@@ -474,6 +474,7 @@ class Group:
             if not wanted:
                 continue
             try:
+                await self._offsets.settle(wanted)
                 found = await self._offsets.fetch(wanted, self._settings.default_api_timeout_ms)
             except ClientError as error:
                 for state, _ in wanted.values():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -187,6 +187,11 @@ class GroupOffsets:
             self._waiting.append(commit)
             self._wanted.set()
         return commit
+
+    async def settle(self, partitions: Collection[TopicPartition]) -> None:
+        """Until what was to be committed of these is, or is not, which each commit has its time for."""
+        for commit in [commit for commit in self._waiting if not commit.offsets.keys().isdisjoint(partitions)]:
+            await commit.wait()
 
     async def run(self) -> None:
         """Until cancelled."""

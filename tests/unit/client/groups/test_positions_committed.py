@@ -1,4 +1,4 @@
-"""Which positions a consumer commits by itself."""
+"""Which positions a consumer commits by itself, and starts from."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.types import TopicPartition
 from unit.client.fake_broker import FakeBroker, FakeCluster
-from unit.client.test_consumer import T0, consumer, read
+from unit.client.test_consumer import T0, T1, consumer, read
 
 
 class FakeGroup:
@@ -115,3 +115,26 @@ async def test_that_a_topic_was_deleted_whose_positions_would_be_committed_is_no
         await client.unsubscribe()
         assert len(group.refusals) < 100
     assert not list(recwarn)
+
+
+@pytest.mark.parametrize("commits", [[], [T1]], ids=["alone", "before another one"])
+async def test_what_is_assigned_again_starts_behind_its_own_commit_that_is_under_way(
+    autojump_clock: object, commits: list[TopicPartition]
+) -> None:
+    async with reading() as (_, group, client):
+        group.refusals.append(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        await client.assign([T1])
+        if commits:
+            client.commit_nowait(dict.fromkeys(commits, 0))
+        await client.assign([T0])
+        assert await client.position(T0) == 3
+        assert await client.poll(timeout_ms=2000) == {}
+        assert group.committed[T0] == 3
+
+
+async def test_what_is_assigned_does_not_wait_for_the_commits_of_others(autojump_clock: object) -> None:
+    async with reading() as (_, group, client):
+        group.refusals.extend([ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 10)
+        await client.assign([T1])
+        assert await client.position(T1) == 0
+        assert group.committed == {}
