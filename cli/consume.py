@@ -37,7 +37,14 @@ from strandline.cli.group_commits import GroupCommits, group_settings
 from strandline.cli.group_starts import GroupStarts
 from strandline.cli.kcat_letters import kcat_letters
 from strandline.cli.offset_range import NEW_ONLY, BoundKind, OffsetRange
-from strandline.cli.options import bootstrap_option, client_settings, common_settings, output_option, settings_option
+from strandline.cli.options import (
+    bootstrap_option,
+    client_settings,
+    common_settings,
+    key_of_setting,
+    output_option,
+    settings_option,
+)
 from strandline.cli.progress import Done, ProgressLine, is_terminal_for_progress
 from strandline.cli.record_format import InvalidFormat, Writer, compile_format, console_format, json_format
 from strandline.cli.session import EXIT_INTERRUPTED, bootstrap_of, session_of
@@ -270,6 +277,8 @@ def read(
     loop = ConsumeLoop(
         write, sys.stdout.buffer, max_messages=asked.max_messages, timeout_ms=asked.timeout_ms, session=session
     )
+    settings = client_settings(asked.settings)
+    loop.check_crcs = settings.get(key_of_setting(settings, "check_crcs") or "") is not False
     commits = stops = None
     ranges: Ranges = {}
     with contextlib.ExitStack() as stack:

@@ -60,6 +60,8 @@ class ConsumeLoop:
         """Partition → the stop that it had not reached when none came for too long."""
         self.unknown: Set[TopicPartition] = frozenset()
         """These no broker knows, for a while or for good, which is told by `look`."""
+        self.check_crcs = True
+        """Whether a batch with another checksum than its own ends the command."""
         self._write = write
         self._out = out
         self._max_messages = max_messages
@@ -164,7 +166,7 @@ class ConsumeLoop:
         try:
             for each in fetched:
                 partition = TopicPartition(each.topic, each.partition)
-                for rows in rows_of(each, stops.get(partition)):
+                for rows in rows_of(each, stops.get(partition), check_crcs=self.check_crcs):
                     if self._max_messages is not None:
                         rows = rows.cut(0, self._max_messages - self.count)
                         if not rows.offsets:

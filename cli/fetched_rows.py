@@ -29,16 +29,17 @@ class _Run(NamedTuple):
     next_offset: int
 
 
-def rows_of(fetched: FetchedBatches, stop: int | None) -> Iterator[Rows]:
-    """The records below `stop`, in order. CorruptRecords: the next batch is damaged."""
+def rows_of(fetched: FetchedBatches, stop: int | None, *, check_crcs: bool = True) -> Iterator[Rows]:
+    """The records below `stop`, in order. CorruptRecords: the next batch is damaged; without check_crcs only where it
+    cannot be read."""
     for run in _runs(fetched, stop):
         try:
-            rows = _decoded(fetched, run)
+            rows = _decoded(fetched, run, check_crcs)
         except InvalidBatch:
             for position, header in scan(fetched.records[run.start : run.end]):
                 start = run.start + position
                 alone = _Run(start, start + header.size_bytes, header, header.next_offset)
-                yield from _in_range(_decoded_or_corrupt(fetched, alone), fetched.position, stop)
+                yield from _in_range(_decoded_or_corrupt(fetched, alone, check_crcs), fetched.position, stop)
         else:
             yield from _in_range(rows, fetched.position, stop)
 
@@ -65,17 +66,17 @@ def _runs(fetched: FetchedBatches, stop: int | None) -> Iterator[_Run]:
         yield run
 
 
-def _decoded(fetched: FetchedBatches, run: _Run) -> Rows:
-    columns = decode_columns(fetched.records[run.start : run.end])
+def _decoded(fetched: FetchedBatches, run: _Run, check_crcs: bool) -> Rows:
+    columns = decode_columns(fetched.records[run.start : run.end], check_crcs)
     first = run.first
     return Rows(fetched.topic, fetched.partition, first.partition_leader_epoch, first.timestamp_type, *columns)
 
 
-def _decoded_or_corrupt(fetched: FetchedBatches, run: _Run) -> Rows:
+def _decoded_or_corrupt(fetched: FetchedBatches, run: _Run, check_crcs: bool) -> Rows:
     from strandline.client.errors import CorruptRecords
 
     try:
-        return _decoded(fetched, run)
+        return _decoded(fetched, run, check_crcs)
     except InvalidBatch as error:
         raise CorruptRecords(
             f"the records of {fetched.topic}-{fetched.partition} at offset {run.first.base_offset} are damaged: "

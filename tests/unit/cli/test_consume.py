@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
 
 from strandline.cli.progress import ProgressLine
+from strandline.client.assignment import FetchedBatches
 from strandline.client.errors import LeaderNotAvailable, UnknownTopic
 from strandline.client.metadata import PartitionView, TopicView
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
-from unit.cli.conftest import TOPIC_ID, FakeConsumer, FakeRecord
+from unit.cli.conftest import TOPIC_ID, FakeConsumer, FakeRecord, fetched_batches
 
 NO_LEADER = LeaderNotAvailable(ErrorCode.LEADER_NOT_AVAILABLE, "partition t-0 has no leader")
 WAITED = [{TopicPartition("t", 0): NO_LEADER}] * 20
@@ -346,3 +348,20 @@ def test_a_program_is_told_that_the_stream_was_interrupted(shell: Any) -> None:
         record, end = map(json.loads, ran.out.splitlines())
         assert (ran.code, record["payload"]) == (130, "a")
         assert (end["_command"], end["error"]["name"], end["error"]["exit_code"]) == ("consume", "Interrupted", 130)
+
+
+def test_damaged_records_are_shown_to_who_does_not_have_checksums_looked_at(
+    shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(*given: Any) -> FetchedBatches:
+        fetched = fetched_batches(*given)
+        spoilt = bytearray(fetched.records)
+        spoilt[spoilt.index(b"good") + 3] ^= 1
+        return fetched._replace(records=memoryview(spoilt))
+
+    monkeypatch.setattr(sys.modules[type(shell).__module__], "fetched_batches", damaged)
+    shell.cluster.fill("t", 0, [b"good"])
+    ran = shell("consume", "-t", "t", "--from-beginning", "-e")
+    assert (ran.code, ran.out, "damaged" in ran.err) == (1, "", True)
+    ran = shell("consume", "-t", "t", "--from-beginning", "-e", "-X", "check.crcs=false")
+    assert (ran.code, ran.out) == (0, "gooe\n")
