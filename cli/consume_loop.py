@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Set
 from typing import IO, TYPE_CHECKING
 
 from strandline.cli.fetched_rows import rows_of
+from strandline.cli.idle_readers import bring_out
 from strandline.cli.record_format import Writer
 from strandline.cli.session import Session
 from strandline.cli.waits import Waits
@@ -178,13 +179,5 @@ class ConsumeLoop:
                     written[partition] = rows.offsets[-1] + 1
         finally:  # also when interrupted: what is in the buffer comes out in the end
             if written:
-                try:
-                    self._out.flush()
-                except KeyboardInterrupt:
-                    # It may come at the very end of this, when all lines are out already and somebody has read them:
-                    # they count only if it is certain that they are out.
-                    self._out.flush()
-                    self.printed.update(written)
-                    raise
-                self.printed.update(written)  # only now: what is still in the buffer may never be written
+                bring_out(self._out, lambda: self.printed.update(written))
         return self.count - before

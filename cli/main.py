@@ -11,6 +11,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import io
@@ -27,11 +28,17 @@ import click
 
 from strandline.cli import other_tools
 from strandline.cli.help_format import HelpFormatter
+from strandline.cli.idle_readers import abandon, in_passing, redirect_to_null
 from strandline.cli.item_errors import error_name
 from strandline.cli.session import EXIT_DIFFERENT, EXIT_INTERRUPTED, JSON_VERSION, CommandLine, Session
 from strandline.cli.short_options import has_flag
 from strandline.cli.wording import printable
-from strandline.runtime.processes.interrupts import end_as_interrupted, repeat_lost_interrupt
+from strandline.runtime.processes.interrupts import (
+    die_of_the_next,
+    end_as_interrupted,
+    obey_no_more,
+    repeat_lost_interrupt,
+)
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -148,6 +155,7 @@ def cli(ctx: click.Context) -> None:
 
 def main(args: Sequence[str] | None = None, *, answer_interrupts: bool = False) -> NoReturn:
     """Run the command and exit. answer_interrupts: let Ctrl-C raise KeyboardInterrupt from here on (`entry`)."""
+    code, untold = EXIT_INTERRUPTED, None
     try:
         if answer_interrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -155,10 +163,21 @@ def main(args: Sequence[str] | None = None, *, answer_interrupts: bool = False) 
         end_as_interrupted()
         open_missing_streams()
         buffer_output()
-        code = run(sys.argv[1:] if args is None else args)
+        code = close_output(run(sys.argv[1:] if args is None else args))
     except KeyboardInterrupt as error:
-        code = report(error)
-    code = close_output(code)
+        untold = error
+    if code == EXIT_INTERRUPTED:
+        try:
+            obey_no_more()
+        except KeyboardInterrupt:  # of three kinds two more may be waiting, and each cuts this once
+            try:
+                obey_no_more()
+            except KeyboardInterrupt:
+                obey_no_more()
+        if untold is not None:
+            report(untold)
+        abandon(open_outputs())
+        die_of_the_next()
     sys.exit(code)
 
 
@@ -209,9 +228,12 @@ def report(error: BaseException, line: CommandLine | None = None) -> int:
         return EXIT_FAILED
     failure = failure_of(error, line)
     where = f" (see '{usage_of(error)} --help')" if isinstance(error, click.UsageError) else ""
-    complain(failure.message + where)
+    patience = in_passing if failure.exit_code == EXIT_INTERRUPTED else contextlib.nullcontext
+    with patience():
+        complain(failure.message + where)
     if line.as_json and not line.is_answered:
-        answer(error, failure, line)
+        with patience():
+            answer(error, failure, line)
     return failure.exit_code
 
 
@@ -315,7 +337,10 @@ def open_outputs() -> list[TextIO]:
 
 
 def close_output(code: int) -> int:
-    """Flush stdout and stderr; the reader may be gone by now, which must not show as a traceback at exit."""
+    """Flush stdout and stderr; the reader may be gone by now, which must not show as a traceback at exit. What was
+    interrupted does not wait for it (`abandon`)."""
+    if code == EXIT_INTERRUPTED:
+        return code
     try:
         for stream in open_outputs():
             stream.flush()
@@ -331,8 +356,4 @@ def discard_output() -> None:
         try:
             stream.flush()
         except (OSError, ValueError):
-            try:
-                null = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(null, stream.fileno())
-            except (OSError, ValueError):
-                continue
+            redirect_to_null(stream)

@@ -1,4 +1,4 @@
-"""Ctrl-C where nobody would hear of it, or at the wrong time."""
+"""Ctrl-C where nobody would hear of it, at the wrong time, or twice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,6 +48,41 @@ def _answer_as_interrupt(_: int, frame: FrameType | None) -> None:
     if not callable(answer):  # ignored, as in what a shell has in the background
         raise KeyboardInterrupt
     answer(signal.SIGINT, frame)
+
+
+@contextmanager
+def interrupted_after(limit_s: float) -> Iterator[None]:
+    """KeyboardInterrupt in what is within, should it last longer: also a write is ended by it, that blocks because
+    nobody reads. What was not written is still in the buffer. In the main thread, and not within itself."""
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, limit_s)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)  # before its answer goes: unanswered, it would kill the process
+        signal.signal(signal.SIGALRM, before)
+
+
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def obey_no_more() -> None:
+    """From here on a further interrupt is as good as the one that is being obeyed. Those that somebody has ignored stay
+    so. KeyboardInterrupt: one came just before that."""
+    for number in _ENDINGS:
+        if callable(signal.getsignal(number)):
+            signal.signal(number, _obeyed)
+
+
+def _obeyed(*_: object) -> None:
+    """What was interrupted ends already."""
+
+
+def die_of_the_next() -> None:
+    """Where nobody is left who could say so, one ends the process at once and without a word. After `obey_no_more`."""
+    for number in _ENDINGS:
+        if signal.getsignal(number) is _obeyed:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def in_another_thread(call: Callable[[], object]) -> None:

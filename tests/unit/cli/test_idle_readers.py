@@ -1,0 +1,145 @@
+"""A command whose reader stands still ends when it is told to, with exit code 130, and commits only what is out."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import termios
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from strandline.cli.idle_readers import bring_out
+from strandline.runtime.processes.interrupts import interrupted_after
+
+PIPE_BYTES = 4096
+LINE_BYTES = 40
+PATIENCE_S = 60
+TESTS = Path(__file__).parents[2]
+
+PROGRAM = """
+import json, os, sys
+from strandline.cli import main
+from unit.cli.conftest import FakeCluster, FakeSession
+
+cluster = FakeCluster()
+main.Session = lambda: FakeSession(cluster)
+{prepare}
+try:
+    main.main(sys.argv[1:])
+finally:
+    os.write({report}, json.dumps({{
+        "committed": [each.offset for offsets in cluster.committed.values() for each in offsets.values()],
+    }}).encode())
+"""
+
+
+class Ended(NamedTuple):
+    code: int
+    errors: str
+    committed: list[int]
+
+
+class Pipe:
+    """A small one that nobody reads until the command has ended."""
+
+    def __init__(self, taken_bytes: int = 0) -> None:
+        self.reading, self.writing = os.pipe()
+        fcntl.fcntl(self.writing, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        os.write(self.writing, b"x" * taken_bytes)
+
+    @property
+    def is_full(self) -> bool:
+        """Whoever writes on is blocked: a longer write is cut at the end of it, a shorter one does not begin there."""
+        count = fcntl.ioctl(self.reading, termios.FIONREAD, b"\0" * 4)
+        return int.from_bytes(count, sys.byteorder) > PIPE_BYTES - LINE_BYTES
+
+    def rest(self) -> bytes:
+        os.close(self.writing)
+        with open(self.reading, "rb") as reader:
+            return reader.read()
+
+
+def end_while_nobody_reads(prepare: str, *command_line: str, signals: list[signal.Signals]) -> Ended:
+    """Runs the command, has it write into a pipe until that is full, and sends it signals."""
+    pipe = Pipe()
+    told_reading, told_writing = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.format(prepare=prepare, report=told_writing), *command_line],
+        stdin=subprocess.DEVNULL,
+        stdout=pipe.writing,
+        stderr=subprocess.PIPE,
+        pass_fds=[told_writing],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
+    )
+    try:
+        while not pipe.is_full:
+            assert process.poll() is None, process.communicate()
+        for number in signals:
+            process.send_signal(number)
+        errors = process.communicate(timeout=PATIENCE_S)[1]
+    finally:
+        process.kill()
+        process.wait()
+        os.close(told_writing)
+    with open(told_reading, "rb") as told:
+        committed = json.loads(told.read() or b"{}").get("committed", [])
+    pipe.rest()
+    return Ended(process.returncode, errors.decode(), committed)
+
+
+FILL = 'cluster.fill("t", 0, [b"%05d" % n for n in range({count})])'
+GROUP = ["consume", "-t", "t", "--group", "g"]
+
+
+@pytest.mark.parametrize("count", [1_300, 20_000])
+@pytest.mark.parametrize(
+    "signals", [[signal.SIGTERM], [signal.SIGINT], [signal.SIGTERM, *[signal.SIGINT] * 5], [signal.SIGHUP] * 3]
+)
+def test_consume_ends_and_commits_nothing_that_nobody_took(count: int, signals: list[signal.Signals]) -> None:
+    ended = end_while_nobody_reads(FILL.format(count=count), *GROUP, signals=signals)
+    assert (ended.code, ended.committed) == (130, [])
+    assert "Traceback" not in ended.errors
+    assert ended.errors.startswith("Processed a total of ")
+
+
+def test_an_interrupt_between_two_pieces_does_not_wait_for_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.cli.idle_readers.GIVE_UP_S", 0.01)
+    pipe = Pipe(taken_bytes=PIPE_BYTES)
+    out = open(pipe.writing, "wb", closefd=False)  # noqa: SIM115  (what is in its buffer does not get out)
+    printed = []
+    with pytest.raises(KeyboardInterrupt):
+        try:
+            out.write(b"a line")
+            raise KeyboardInterrupt
+        finally:
+            bring_out(out, lambda: printed.append("a line"))
+    assert (printed, os.read(pipe.reading, 2 * PIPE_BYTES)) == ([], b"x" * PIPE_BYTES)
+    out.close()
+    assert os.read(pipe.reading, 10) == b"a line"
+    os.close(pipe.reading)
+    os.close(pipe.writing)
+
+
+def test_any_command_ends_that_stands_still_with_what_it_shows() -> None:
+    prepare = '[cluster.add_topic("topic-%05d" % n, {}) for n in range(1000)]'
+    ended = end_while_nobody_reads(prepare, "topics", "--list", signals=[signal.SIGTERM])
+    assert (ended.code, ended.errors.lstrip()) == (130, "strandline: interrupted\n")
+
+
+def test_what_is_in_a_buffer_stays_there_when_its_writing_took_too_long() -> None:
+    pipe = Pipe()
+    with open(pipe.writing, "wb", 2 * PIPE_BYTES, closefd=False) as out:
+        out.write(b"a" * (PIPE_BYTES + 10))
+        with pytest.raises(KeyboardInterrupt), interrupted_after(0.01):
+            out.flush()
+        assert os.read(pipe.reading, PIPE_BYTES) == b"a" * PIPE_BYTES
+        with interrupted_after(PATIENCE_S):
+            out.flush()
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert pipe.rest() == b"a" * 10
