@@ -34,15 +34,20 @@ def bring_out(out: IO[bytes], when_out: Callable[[], None]) -> None:
 
 
 def _bring_out_soon(out: IO[bytes], when_out: Callable[[], None]) -> None:
-    with interrupted_after(GIVE_UP_S):
+    with a_moment():
         out.flush()
     when_out()
+
+
+def a_moment() -> contextlib.AbstractContextManager[None]:
+    """For whoever reads what is written in it; KeyboardInterrupt when it is over."""
+    return interrupted_after(GIVE_UP_S)
 
 
 @contextlib.contextmanager
 def in_passing() -> Iterator[None]:
     """What a command says in it that was interrupted: whoever stands still does not hear it."""
-    with contextlib.suppress(KeyboardInterrupt), interrupted_after(GIVE_UP_S):
+    with contextlib.suppress(KeyboardInterrupt), a_moment():
         yield
 
 

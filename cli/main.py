@@ -239,7 +239,9 @@ def report(error: BaseException, line: CommandLine | None = None) -> int:
 
 def failure_of(error: BaseException, line: CommandLine) -> Failure:
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        return Failure("Interrupted", "interrupted", EXIT_INTERRUPTED)
+        interrupt = error.__cause__ if isinstance(error, click.Abort) else error  # click puts its own in its place
+        missing = str(interrupt) if isinstance(interrupt, KeyboardInterrupt) else ""
+        return Failure("Interrupted", f"interrupted: {missing}" if missing else "interrupted", EXIT_INTERRUPTED)
     if isinstance(error, click.UsageError):
         return Failure("UsageError", usage_text(error), EXIT_USAGE)
     name = error_name(error)

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import click
 
 from strandline.cli.created_topic import TopicCheck
+from strandline.cli.idle_readers import a_moment
 from strandline.cli.input_format import input_reader
 from strandline.cli.json_input import JsonReader
 from strandline.cli.kcat_letters import kcat_letters
@@ -38,6 +39,7 @@ from strandline.cli.sending import Tally, summary
 from strandline.cli.session import EXIT_INTERRUPTED, Session, bootstrap_of, session_of
 from strandline.cli.text_options import ESCAPED, properties_of_console, property_option
 from strandline.cli.waits import LOOK_EVERY_S, Waits
+from strandline.cli.wording import counted
 from strandline.runtime.input_chunks import PULSE_S, input_chunks
 
 if TYPE_CHECKING:
@@ -164,7 +166,7 @@ def produce(ctx: click.Context, /, **options: Any) -> None:
 
     with contextlib.ExitStack() as ending:  # from the last to the first, and all of them, whatever interrupts one
         ending.callback(tell)
-        ending.callback(tally.reap_rest)
+        ending.callback(lambda: tally.reap_rest(a_moment if interrupted else contextlib.nullcontext))
         ending.callback(lambda: close(producer, wait=finished))
         ending.callback(progress.stop)
         ending.callback(setattr, waits, "also", progress.stop)  # it stays away
@@ -190,8 +192,8 @@ def produce(ctx: click.Context, /, **options: Any) -> None:
         error = error or reader.error
     if error is not None and finished:
         raise click.ClickException(str(error))
-    if interrupted and not tally.acked and not tally.lost:
-        raise KeyboardInterrupt
+    if interrupted and (asked.output == "json" or not (tally.acked or tally.lost)):
+        raise KeyboardInterrupt(*([f"{counted(tally.lost, 'record')} not acknowledged"] if tally.lost else []))
     if interrupted:
         ctx.exit(EXIT_INTERRUPTED)
 

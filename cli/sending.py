@@ -13,7 +13,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -208,18 +209,22 @@ class Tally:
                 sent.outcome.result(LOOK_EVERY_S)
             self._waits.look()
 
-    def reap_rest(self) -> None:
+    def reap_rest(self, patience: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext) -> None:
         """After an end before its time: nothing is waited for, and why it ended is told by others. All are counted,
-        also where they cannot be shown any more: OSError after the last."""
-        unseen: OSError | None = None
+        also where they cannot be shown any more: OSError or KeyboardInterrupt after the last. patience: in it each is
+        shown."""
+        unseen: BaseException | None = None
         while (oldest := self._oldest()) is not None:
             try:
                 where = self._take(oldest, 0)
             except Exception:
                 continue
+            if unseen is not None:
+                continue
             try:
-                self._show(where)
-            except OSError as error:
+                with patience():
+                    self._show(where)
+            except (OSError, KeyboardInterrupt) as error:
                 unseen = error
         if unseen is not None:
             raise unseen

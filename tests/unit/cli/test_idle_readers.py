@@ -132,6 +132,15 @@ def test_any_command_ends_that_stands_still_with_what_it_shows() -> None:
     assert (ended.code, ended.errors.lstrip()) == (130, "strandline: interrupted\n")
 
 
+@pytest.mark.parametrize("option", ["-v", "--output=json"])
+def test_produce_counts_what_was_acknowledged_though_nobody_reads_where(option: str, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b"a\n" * 3_000)
+    command_line = ["produce", "-t", "t", "-l", str(tmp_path / "lines"), option]
+    ended = end_while_nobody_reads("", *command_line, signals=[signal.SIGTERM])
+    assert ended.code == 130 and "Traceback" not in ended.errors
+    assert "\n3000 records produced to t in 1 partition (3000 bytes)\n" in ended.errors
+
+
 def test_what_is_in_a_buffer_stays_there_when_its_writing_took_too_long() -> None:
     pipe = Pipe()
     with open(pipe.writing, "wb", 2 * PIPE_BYTES, closefd=False) as out:

@@ -153,6 +153,25 @@ def test_what_was_settled_shortly_after_ctrl_c_is_shown_and_counted(
     assert shell.cluster.settings["closed_within_s"] < 1
 
 
+@pytest.mark.parametrize(
+    ("last", "message"), [(b"", "interrupted"), (b"lost\n", "interrupted: 1 record not acknowledged")]
+)
+def test_after_ctrl_c_the_last_line_of_json_says_so(
+    shell: Any, monkeypatch: pytest.MonkeyPatch, last: bytes, message: str
+) -> None:
+    def chunks(*_: object) -> Iterator[bytes]:
+        yield b"one\nthree\n" + last
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("strandline.cli.produce.input_chunks", chunks)
+    shell.cluster.late = True
+    ran = shell("produce", "-t", "t", "--output", "json")
+    *records, told = [json.loads(line) for line in ran.out.splitlines()]
+    assert (ran.code, [each["offset"] for each in records]) == (130, [0, 1])
+    assert told["_command"] == "produce"
+    assert told["error"] == {"name": "Interrupted", "message": message, "exit_code": 130}
+
+
 def test_after_ctrl_c_the_count_comes_also_where_nothing_was_acknowledged(
     shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
