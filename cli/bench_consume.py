@@ -7,7 +7,7 @@ topic of its own is filled first.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -35,7 +35,7 @@ FILLED_AT_ONCE = 1_000
 POLL_MS = 500
 POLL_RECORDS = 5_000
 QUIET_S = 10.0
-"""Nothing came for so long: then it is over, as in Kafka's tool."""
+"""Nothing came for so long: then it is over, as in Kafka's tool, and it is a failure where there was more to read."""
 
 
 @click.command(
@@ -73,8 +73,13 @@ def consume(ctx: click.Context, /, **given: Any) -> None:
             result, interrupted = reading.run(consumer, topic)
     line = "" if given["show_detailed_stats"] else consumer_total(result.total, reading.began_ms, reading.preparing_s)
     settings = told_settings(options, topic, is_sending=options.topic is None, decode=given["decode"])
-    told = Told("bench consume", "calls", line, settings)
+    told = Told("bench consume", "calls", line, settings, {"unread": [each._asdict() for each in reading.unread]})
     finish(ctx, options, result, told, is_interrupted=interrupted)
+    if reading.unread:
+        places = ", ".join(f"{each.topic}-{each.partition} at {each.position} of {each.end}" for each in reading.unread)
+        raise click.ClickException(
+            f"nothing came for {QUIET_S:.0f} s, so not all is read: {places}; see 'strandline topics describe'"
+        )
 
 
 def _fill(session: Session, options: RunOptions, topic: str) -> None:
@@ -92,12 +97,23 @@ def _fill(session: Session, options: RunOptions, topic: str) -> None:
         raise click.ClickException(f"the topic could not be filled: {failure_line(result)}")
 
 
+class Unread(NamedTuple):
+    """A partition that was read up to `position` only, the offset of the next record; `end` is behind the last."""
+
+    topic: str
+    partition: int
+    position: int
+    end: int
+
+
 class Reading:
     """One consumer that reads all partitions."""
 
     def __init__(self, session: Session, options: RunOptions, given: dict[str, Any], began_ms: int) -> None:
         self.preparing_s = 0.0
         """Until the first fetch."""
+        self.unread: list[Unread] = []
+        """Where nothing came any more."""
         self.began_ms = began_ms
         self._options = options
         self._is_detailed = given["show_detailed_stats"]
@@ -148,13 +164,16 @@ class Reading:
             report.look(now_s)
             if options.records is not None and measurement.total.records >= options.records:
                 return
-            if now_s - heard_s > QUIET_S or (options.seconds is not None and now_s >= options.seconds):
+            if options.seconds is not None and now_s >= options.seconds:
                 return
             if not records:  # a position moves without records, too: over a gap that compaction has left
                 positions = {partition: consumer.position(partition) for partition in ends}
             for partition, position in positions.items():
                 if position >= ends.get(partition, 0):
                     ends.pop(partition, None)
+            if now_s - heard_s > QUIET_S:
+                self.unread = [Unread(*each, positions[each], end) for each, end in ends.items()]
+                return
             asked_s = now_s
 
     def _line(self, interval: Any, so_far: Any) -> str | None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import click
@@ -225,12 +226,14 @@ class Report:
 
 
 class Told(NamedTuple):
-    """What a benchmark has to say in the end. lines: Kafka's, for stdout; settings: what was measured."""
+    """What a benchmark has to say in the end. lines: Kafka's, for stdout; settings: what was measured; fields: what
+    else JSON has."""
 
     command: str
     latency_of: str
     lines: str
     settings: Mapping[str, str]
+    fields: Mapping[str, object] = MappingProxyType({})
 
 
 def finish(ctx: click.Context, options: RunOptions, result: Result, told: Told, *, is_interrupted: bool) -> None:
@@ -245,6 +248,7 @@ def finish(ctx: click.Context, options: RunOptions, result: Result, told: Told, 
             told.command.replace(" ", "."),
             settings=dict(told.settings),
             interrupted=is_interrupted,
+            **told.fields,
             **result_fields(result),
         )
     else:

@@ -18,7 +18,7 @@ from strandline.cli.bench_run import RunOptions
 from strandline.cli.session import EXIT_INTERRUPTED
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.processes.interrupts import end_as_interrupted
-from unit.cli.conftest import FakeCluster, Shell
+from unit.cli.conftest import FakeCluster, FakeConsumer, Shell
 
 OWN = "bench-1700000060000"
 FINAL = re.compile(
@@ -103,6 +103,26 @@ def test_a_gap_at_the_end_of_a_topic_is_not_waited_for(shell: Shell, cluster: Fa
     ran = shell("bench", "consume", "-t", "clicks", "--decode", decode, "--output", "json")
     assert json.loads(ran.out)["records"] == 5
     assert shell.session.clock < QUIET_S
+
+
+def test_a_topic_of_which_nothing_comes_any_more_is_a_failure(shell: Shell, cluster: FakeCluster) -> None:
+    """As where a partition has no leader: fewer records in the same time would pass for a slow cluster."""
+
+    class StandsStill(FakeConsumer):
+        def _taken(self) -> Any:
+            taken = super()._taken()
+            self.positions[TopicPartition("clicks", 0)] = 0
+            return {partition: found for partition, found in taken.items() if partition.partition}
+
+    shell.session.consumer = lambda servers, **settings: shell.session._made(StandsStill, servers, settings)
+    cluster.add_topic("clicks", {})
+    cluster.fill("clicks", 0, [b"a"] * 5)
+    cluster.fill("clicks", 1, [b"b"] * 6)
+    ran = shell("bench", "consume", "-t", "clicks", "--output", "json")
+    told = json.loads(ran.out)
+    assert (ran.code, told["records"], told["interrupted"]) == (1, 6, False)
+    assert told["unread"] == [{"topic": "clicks", "partition": 0, "position": 0, "end": 5}]
+    assert ran.err.startswith("strandline: nothing came for 10 s, so not all is read: clicks-0 at 0 of 5; ")
 
 
 def test_a_topic_is_read_to_its_end_or_as_far_as_asked_for(shell: Shell, cluster: FakeCluster) -> None:
