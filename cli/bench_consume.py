@@ -22,6 +22,7 @@ from strandline.cli.bench_text import (
     consumer_total,
     failure_line,
 )
+from strandline.cli.consume_settings import refuse_groups
 from strandline.cli.options import client_settings
 from strandline.cli.session import Session, bootstrap_of, session_of
 from strandline.protocol.types import TopicPartition
@@ -62,13 +63,15 @@ def consume(ctx: click.Context, /, **given: Any) -> None:
     session = session_of(ctx)
     if options.topic is None and options.records is None:
         options = options._replace(records=FILLED_RECORDS)
+    wanted = client_settings(options.settings)
+    refuse_groups(wanted)
     with topic_of(ctx, options) as topic:
         if options.topic is None:
             _fill(session, options, topic)
         reading = Reading(session, options, given, session.now_ms())
         if options.output == "text" and not given["hide_header"]:
             click.echo(CONSUMER_INTERVAL_HEADER if given["show_detailed_stats"] else CONSUMER_HEADER)
-        limits = {"max_poll_records": POLL_RECORDS, **client_settings(options.settings)}
+        limits = {"max_poll_records": POLL_RECORDS, **wanted}
         with session.consumer(bootstrap_of(session, options.bootstrap), **limits) as consumer:
             result, interrupted = reading.run(consumer, topic)
     line = "" if given["show_detailed_stats"] else consumer_total(result.total, reading.began_ms, reading.preparing_s)

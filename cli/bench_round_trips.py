@@ -25,6 +25,7 @@ from strandline.cli.bench_run import (
     topic_of,
 )
 from strandline.cli.bench_text import round_trips_interval, round_trips_total
+from strandline.cli.consume_settings import refuse_groups
 from strandline.cli.options import acks_option, client_settings, setting_name
 from strandline.cli.session import bootstrap_of, session_of
 from strandline.client.settings import ConsumerSettings, ProducerSettings
@@ -67,6 +68,7 @@ def round_trips(ctx: click.Context, /, **given: Any) -> None:
         options = options._replace(seconds=DEFAULT_SECONDS)
     schedule = Schedule(options.records, options.seconds, given["rate"], 1)
     settings = client_settings(options.settings)
+    refuse_groups(settings)
     report = Report(session, options, lambda interval, so_far: round_trips_interval(interval, so_far.total.records))
     with topic_of(ctx, options) as topic:
         servers = bootstrap_of(session, options.bootstrap)

@@ -1,4 +1,4 @@
-"""The settings that `strandline consume -X` does not take: an option has their place, or they would mislead.
+"""The settings that `-X` does not take where records are read: an option has their place, or they would mislead.
 
 A group's offsets are not to move but for what was printed. A consumer that is given a group by its setting would commit
 what nobody has seen.
@@ -18,6 +18,12 @@ _REFUSED = {
     "enable_auto_commit": "is not taken here: with --group what was printed is committed, without it nothing is",
     "consumer_timeout_ms": "is for loops in programs: say --timeout-ms",
 }
+
+
+def refuse_groups(settings: Mapping[str, object]) -> None:
+    """For commands that only measure. UsageError."""
+    if (key := key_of_setting(settings, "group_id")) is not None:
+        raise click.UsageError(f"-X {key} is not taken here: a benchmark reads by itself, and moves no group's offsets")
 
 
 def refuse_settings_of_programs(settings: Mapping[str, object]) -> None:

@@ -263,6 +263,13 @@ def _ended_as_commands_are() -> Iterator[None]:
         signal.signal(number, answer)
 
 
+@pytest.mark.parametrize("kind", ["consume", "e2e"])
+def test_a_benchmark_joins_no_group(shell: Shell, cluster: FakeCluster, kind: str) -> None:
+    ran = shell("bench", kind, "-t", "t", "-X", "group.id=readers")
+    assert (ran.code, ran.out, "moves no group's offsets" in ran.err) == (2, "", True), ran.err
+    assert cluster.produced == []
+
+
 @pytest.mark.usefixtures("_ended_as_commands_are")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_reaches_each_process_once_and_each_tells_what_it_has(
