@@ -13,8 +13,10 @@ from hypothesis import HealthCheck, settings
 
 from support.time_limit import limited
 
-# A shell ignores SIGINT in what it runs in the background, and children inherit that: tests of Ctrl-C need it.
+# A shell ignores SIGINT in what it runs in the background, `nohup` SIGHUP, and children inherit that: commands obey it,
+# and their tests are about a terminal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Hundreds of brokers and commands are started: what they import is compiled once, whatever the environment says.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -577,19 +576,6 @@ class Shell:
         code = run(list(args), session=self.session)
         out, err = self._capture.readouterr()
         return Ran(code, out.decode("utf-8", "surrogateescape"), err.decode())
-
-
-@pytest.fixture(autouse=True)
-def _signals_as_in_a_terminal() -> Iterator[None]:
-    """However the run was started: under `nohup` it ignores SIGHUP, in a shell's background SIGINT."""
-    answers = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
-    before = {number: signal.getsignal(number) for number in answers}
-    ignored = [number for number, answer in before.items() if answer is signal.SIG_IGN]
-    for number in ignored:
-        signal.signal(number, answers[number])
-    yield
-    for number in ignored:
-        signal.signal(number, before[number])
 
 
 @pytest.fixture

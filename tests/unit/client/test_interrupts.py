@@ -173,11 +173,15 @@ POLLS: dict[str, Callable[[Consumer], Any]] = {
 }
 
 
+NO_SIGNALS_AT = (dis.opmap["RETURN_VALUE"], dis.opmap["NOP"])
+"""A function has its result already; the body of a `try` is left, before its `finally` begins."""
+
+
 class InterruptOfPoll(InterruptAt):
-    """Not where a function has its result already: the interpreter looks for no signal there."""
+    """Not where the interpreter looks for no signal."""
 
     def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
-        if event == "opcode" and frame.f_code.co_code[frame.f_lasti] == dis.opmap["RETURN_VALUE"]:
+        if event == "opcode" and frame.f_code.co_code[frame.f_lasti] in NO_SIGNALS_AT:
             return self._trace
         return super()._trace(frame, event, argument)
 
