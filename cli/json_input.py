@@ -30,6 +30,8 @@ class JsonReader(LineReader):
         text, fields = _decoded(line)
         if not isinstance(fields, dict):
             raise Refused("this is no JSON object")
+        if "_command" in fields and isinstance(error := fields.get("error"), dict):
+            raise Refused(f"what wrote this ended with an error: {error.get('message')}")
         value_field = "payload" if "payload" in fields else "value"
         if value_field not in fields:
             raise Refused("it has neither payload nor value (null is a tombstone)")

@@ -148,6 +148,10 @@ def test_what_cannot_be_read_is_named_by_its_line(template: str, text: bytes, re
         (b"text", "this is not JSON"),
         (b"[1]", "this is no JSON object"),
         (b'{"key":"k"}', "it has neither payload nor value"),
+        (
+            b'{"_command":"consume","_version":1,"error":{"name":"Interrupted","message":"interrupted","exit_code":130}}',
+            "what wrote this ended with an error: interrupted",
+        ),
         (b'{"value":"v","ts":"x"}', "ts is not a number"),
         (b'{"value":"?","value_encoding":"base64"}', "value cannot be decoded"),
         (b'{"value":"v","headers":[1]}', "headers are no list of {key, value}"),
