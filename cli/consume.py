@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -35,8 +35,9 @@ from strandline.cli.consume_topics import (
 )
 from strandline.cli.group_commits import GroupCommits, group_settings
 from strandline.cli.group_starts import GroupStarts
+from strandline.cli.idle_readers import in_passing
 from strandline.cli.kcat_letters import kcat_letters
-from strandline.cli.offset_range import NEW_ONLY, BoundKind, OffsetRange
+from strandline.cli.offset_range import NEW_ONLY, OffsetRange
 from strandline.cli.options import (
     bootstrap_option,
     client_settings,
@@ -281,18 +282,19 @@ def read(
     loop.check_crcs = settings.get(key_of_setting(settings, "check_crcs") or "") is not False
     commits = stops = None
     ranges: Ranges = {}
+    ends: Offsets = {}
     with contextlib.ExitStack() as stack:
         if asked.group is not None:
             for topic in asked.topics:
                 known_partitions(consumer, topic)
-            commits = GroupCommits(consumer, loop.printed, session.monotonic)
+            commits = GroupCommits(consumer, loop.printed, session.monotonic, lambda: loop.speaking())
             loop.lost = LostOffsets(consumer, {}, reset_policy, session.monotonic)
             starts = GroupStarts(consumer, loop.lost, is_told=asked.verbose)
             commits.subscribe(starts, **subscription(asked.topics, asked.pattern))
             look = TopicsOfGroup(consumer, asked.topics, session.monotonic, asked.timeout_ms).look
         else:
             topics = stack.enter_context(topics_to_read(ctx, asked, consumer))
-            ranges = begin(asked, consumer, topics, wanted)
+            ranges, ends = begin(asked, consumer, topics, wanted)
             begins = {each: start for each, (start, _) in ranges.items()}
             loop.lost = LostOffsets(consumer, begins, reset_policy, session.monotonic)
             if wanted.stop is not None:
@@ -303,37 +305,45 @@ def read(
         is_shown = is_terminal_for_progress(is_output_shown=True)
         loop.look = looks(look, progress if is_shown else None)
         if not asked.quiet:
-            stack.callback(lambda: click.echo(f"Processed a total of {loop.count} messages", err=True))
+            stack.callback(tell_count, loop)
         if commits is not None:
             stack.callback(commits.commit)
         stack.callback(progress.stop)  # the first of these three to be done; all are, whatever interrupts one
         try:
             loop.run(consumer, stops, commits)
         except KeyboardInterrupt:
+            loop.speaking = in_passing
             if session.line.as_json:  # a program is to see that this is not the end
+                if loop.is_cut:
+                    with in_passing():
+                        click.echo()
                 raise
             ctx.exit(EXIT_INTERRUPTED)  # how an endless read is ended: the count is all there is to say
         if stops is not None and (loop.gone or loop.cut):
             raise click.ClickException("not all of what was asked for could be read: see above what has gone")
         if loop.unfinished:
-            tell_unfinished(loop, ranges, wanted)
+            tell_unfinished(loop.unfinished, {each: loop.reached.get(each, ranges[each][0]) for each in ranges}, ends)
 
 
-def tell_unfinished(loop: ConsumeLoop, ranges: Ranges, wanted: OffsetRange) -> None:
-    """None came for too long, before the stop. ClickException where that was there from the start; offsets that were
-    named need not exist yet."""
-    parts = [
-        f"{each} up to {loop.reached.get(each, ranges[each][0])}, not {stop}" for each, stop in loop.unfinished.items()
-    ]
+def tell_count(loop: ConsumeLoop) -> None:
+    with loop.speaking():
+        click.echo(f"Processed a total of {loop.count} messages", err=True)
+
+
+def tell_unfinished(stops: Offsets, reached: Offsets, ends: Offsets) -> None:
+    """None came for too long, before the stops. ClickException where something was to be read that was there from the
+    start (`ends`: of the partitions then): offsets that were named need not exist yet."""
+    parts = [f"{each} up to {reached[each]}, not {stop}" for each, stop in stops.items()]
     left_out = f" and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else ""
     text = f"not all was read before --timeout-ms passed: {'; '.join(parts[:MOST_NAMED])}{left_out}"
-    if wanted.stop is None or wanted.stop.kind not in (BoundKind.OFFSET, BoundKind.AFTER_START):
+    if any(min(stop, ends[each]) > reached[each] for each, stop in stops.items()):
         raise click.ClickException(text)
     click.echo(f"strandline: {text}", err=True)
 
 
 Ranges = dict[TopicPartition, tuple[int, int | None]]
 """Partition → where it begins and where to stop."""
+Offsets = Mapping[TopicPartition, int]
 
 
 @contextlib.contextmanager
@@ -349,14 +359,14 @@ def topics_to_read(ctx: click.Context, asked: Asked, consumer: Consumer) -> Iter
         yield TopicsToRead(consumer, (), numbers, pattern, admin, session.monotonic, asked.timeout_ms)
 
 
-def begin(asked: Asked, consumer: Consumer, topics: TopicsToRead, wanted: OffsetRange) -> Ranges:
-    """Go to where to read, and tell what a person should know."""
-    ranges = start_reading(consumer, topics.partitions(), wanted)
+def begin(asked: Asked, consumer: Consumer, topics: TopicsToRead, wanted: OffsetRange) -> tuple[Ranges, Offsets]:
+    """Go to where to read, and tell what a person should know; returns also where each partition ends now."""
+    ranges, ends = start_reading(consumer, topics.partitions(), wanted)
     for each, (start, stop) in ranges.items() if asked.verbose else ():
         click.echo(f"strandline: {start_line(each, start, stop)}", err=True)
     if not ranges and asked.pattern is not None:
         tell_no_topic(asked.pattern, is_awaited=wanted.stop is None)
-    return ranges
+    return ranges, ends
 
 
 def looks(at_topics: Callable[[], None], progress: ProgressLine | None) -> Callable[[], None]:

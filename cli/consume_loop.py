@@ -8,11 +8,13 @@ only once they are out, and a group commits nothing else.
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Callable, Mapping, Set
 from typing import IO, TYPE_CHECKING
 
 from strandline.cli.fetched_rows import rows_of
-from strandline.cli.idle_readers import bring_out
+from strandline.cli.idle_readers import Speaking, bring_out
 from strandline.cli.record_format import Writer
 from strandline.cli.session import Session
 from strandline.cli.waits import Waits
@@ -63,6 +65,10 @@ class ConsumeLoop:
         """These no broker knows, for a while or for good, which is told by `look`."""
         self.check_crcs = True
         """Whether a batch with another checksum than its own ends the command."""
+        self.is_cut = False
+        """A line may have been cut in two, where its writing was interrupted."""
+        self.speaking: Speaking = contextlib.nullcontext
+        """What is said on stderr is said within it: who was interrupted does not wait for somebody to read it."""
         self._write = write
         self._out = out
         self._max_messages = max_messages
@@ -174,10 +180,23 @@ class ConsumeLoop:
                             return self.count - before
                     text = self._write(rows._replace(first_count=self.count + 1))
                     self.count += len(rows.offsets)  # first: who interrupts after the line came must find it counted
-                    self._out.write(text)
-                    self.bytes_out += len(text)
+                    self._write_out(text)
                     written[partition] = rows.offsets[-1] + 1
+                    if len(text) >= io.DEFAULT_BUFFER_SIZE:  # it is out but for its end
+                        bring_out(self._out, lambda: self._note_printed(written))
         finally:  # also when interrupted: what is in the buffer comes out in the end
             if written:
-                bring_out(self._out, lambda: self.printed.update(written))
+                bring_out(self._out, lambda: self._note_printed(written))
         return self.count - before
+
+    def _write_out(self, text: bytes) -> None:
+        try:
+            self._out.write(text)
+        except KeyboardInterrupt:  # of a long write the rest is lost then
+            self.is_cut = True
+            raise
+        self.bytes_out += len(text)
+
+    def _note_printed(self, written: dict[TopicPartition, int]) -> None:
+        self.printed.update(written)
+        written.clear()

@@ -90,8 +90,8 @@ def wanted_range(
 
 def start_reading(
     consumer: Consumer, assigned: Sequence[TopicPartition], wanted: OffsetRange
-) -> dict[TopicPartition, tuple[int, int | None]]:
-    """Assign and seek; returns per partition where it begins, and where to stop (None: never)."""
+) -> tuple[dict[TopicPartition, tuple[int, int | None]], dict[TopicPartition, int]]:
+    """Assign and seek; returns per partition where it begins and where to stop (None: never), and where it ends now."""
     beginnings, ends = consumer.beginning_offsets(assigned), consumer.end_offsets(assigned)
     start_times = _offsets_at(consumer, assigned, wanted.start)
     stop_times = _offsets_at(consumer, assigned, wanted.stop)
@@ -105,7 +105,7 @@ def start_reading(
         consumer.seek(each, start)
     for line in [*lines_about_beginnings(wanted, bounds), *lines_about_ends(wanted, bounds)]:
         click.echo(f"strandline: {line}", err=True)
-    return parts
+    return parts, {each: bounds[each].end for each in assigned}
 
 
 def lines_about_beginnings(wanted: OffsetRange, bounds: Mapping[TopicPartition, PartitionBounds]) -> list[str]:

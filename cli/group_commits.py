@@ -4,11 +4,13 @@ record behind the last line.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from strandline.cli.idle_readers import Speaking
 from strandline.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -38,7 +40,14 @@ def group_settings(group: str | None, instance_id: str | None) -> dict[str, Any]
 class GroupCommits:
     """Of one member. `printed`: partition → the offset behind its last line, filled by whoever prints."""
 
-    def __init__(self, consumer: Consumer, printed: dict[TopicPartition, int], monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        printed: dict[TopicPartition, int],
+        monotonic: Callable[[], float],
+        speaking: Speaking = contextlib.nullcontext,
+    ) -> None:
+        self._speaking = speaking
         self._consumer = consumer
         self._printed = printed
         self._monotonic = monotonic
@@ -72,7 +81,8 @@ class GroupCommits:
             return
         self._underway = {}
         if error is not None:
-            click.echo(f"not committed yet: {_shown(offsets)} ({error})", err=True)
+            with self._speaking():
+                click.echo(f"not committed yet: {_shown(offsets)} ({error})", err=True)
             for partition, offset in offsets.items():
                 self._printed.setdefault(partition, offset)
 
@@ -84,7 +94,8 @@ class GroupCommits:
             try:
                 self._consumer.commit(offsets, timeout_ms=PATIENCE_MS)
             except ClientError as error:
-                click.echo(f"not committed, so these records come again: {_shown(offsets)} ({error})", err=True)
+                with self._speaking():
+                    click.echo(f"not committed, so these records come again: {_shown(offsets)} ({error})", err=True)
 
     def _take(self) -> dict[TopicPartition, int]:
         offsets = {**self._underway, **self._printed}

@@ -18,6 +18,9 @@ from strandline.runtime.processes.interrupts import interrupted_after
 GIVE_UP_S = 0.5
 """The moment."""
 
+Speaking = Callable[[], contextlib.AbstractContextManager[None]]
+"""What is said, is said within it: `in_passing`, or `nullcontext` for as long as nobody has interrupted."""
+
 
 def bring_out(out: IO[bytes], when_out: Callable[[], None]) -> None:
     """Flush it; `when_out` is called once it is certain that all is out. KeyboardInterrupt, also where it came at the

@@ -22,7 +22,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import NamedTuple, NoReturn, TextIO
+from typing import Any, NamedTuple, NoReturn, TextIO
 
 import click
 
@@ -117,6 +117,15 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         entry = COMMANDS.get(cmd_name)
         return None if entry is None else entry.load()
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """click ends the line on which a terminal shows ^C, however long nobody reads that."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            with in_passing():
+                click.echo(err=True)
+            raise click.Abort() from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import click
 
 from strandline.cli.created_topic import TopicCheck
-from strandline.cli.idle_readers import a_moment
+from strandline.cli.idle_readers import a_moment, in_passing
 from strandline.cli.input_format import input_reader
 from strandline.cli.json_input import JsonReader
 from strandline.cli.kcat_letters import kcat_letters
@@ -162,7 +162,8 @@ def produce(ctx: click.Context, /, **options: Any) -> None:
 
     def tell() -> None:
         if (finished or tally.acked or (interrupted and tally.lost)) and not asked.quiet:
-            click.echo(summary(tally, asked.topic), err=True)
+            with in_passing() if interrupted else contextlib.nullcontext():
+                click.echo(summary(tally, asked.topic), err=True)
 
     with contextlib.ExitStack() as ending:  # from the last to the first, and all of them, whatever interrupts one
         ending.callback(tell)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _PAUSE_S = 0.01
 """Until the callback is left, in which it would be lost again."""
+_AGAIN_S = 0.1
 
 
 def repeat_lost_interrupt(lost: UnraisableHookArgs) -> None:
@@ -53,14 +54,24 @@ def _answer_as_interrupt(_: int, frame: FrameType | None) -> None:
 @contextmanager
 def interrupted_after(limit_s: float) -> Iterator[None]:
     """KeyboardInterrupt in what is within, should it last longer: also a write is ended by it, that blocks because
-    nobody reads. What was not written is still in the buffer. In the main thread, and not within itself."""
+    nobody reads. What was not written is still in the buffer. In the main thread, and not within itself.
+
+    The alarm comes again: one that comes between two writes, before the second has begun, would not end that."""
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, limit_s)
-        yield
-    finally:
+
+    def disarm() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)  # before its answer goes: unanswered, it would kill the process
         signal.signal(signal.SIGALRM, before)
+
+    try:
+        signal.setitimer(signal.ITIMER_REAL, limit_s, _AGAIN_S)
+        yield
+    finally:
+        try:
+            disarm()
+        except KeyboardInterrupt:
+            disarm()
+            raise
 
 
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

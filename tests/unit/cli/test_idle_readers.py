@@ -65,32 +65,52 @@ class Pipe:
             return reader.read()
 
 
-def end_while_nobody_reads(prepare: str, *command_line: str, signals: list[signal.Signals]) -> Ended:
-    """Runs the command, has it write into a pipe until that is full, and sends it signals."""
-    pipe = Pipe()
-    told_reading, told_writing = os.pipe()
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.format(prepare=prepare, report=told_writing), *command_line],
-        stdin=subprocess.DEVNULL,
-        stdout=pipe.writing,
-        stderr=subprocess.PIPE,
-        pass_fds=[told_writing],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
-    )
-    try:
-        while not pipe.is_full:
-            assert process.poll() is None, process.communicate()
-        for number in signals:
-            process.send_signal(number)
-        errors = process.communicate(timeout=PATIENCE_S)[1]
-    finally:
-        process.kill()
-        process.wait()
+class Command:
+    """A process that writes into the pipe. is_all_one: its errors go there, too."""
+
+    def __init__(self, pipe: Pipe, prepare: str, *command_line: str, is_all_one: bool = False) -> None:
+        self.pipe = pipe
+        self.told_reading, told_writing = os.pipe()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM.format(prepare=prepare, report=told_writing), *command_line],
+            stdin=subprocess.DEVNULL,
+            stdout=pipe.writing,
+            stderr=pipe.writing if is_all_one else subprocess.PIPE,
+            pass_fds=[told_writing],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
+        )
         os.close(told_writing)
-    with open(told_reading, "rb") as told:
-        committed = json.loads(told.read() or b"{}").get("committed", [])
+
+    def __enter__(self) -> Command:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.told_reading)
+
+    def send(self, *signals: signal.Signals) -> None:
+        """Once it writes and nobody reads."""
+        while not self.pipe.is_full:
+            assert self.process.poll() is None, self.process.communicate()
+        for number in signals:
+            self.process.send_signal(number)
+
+    def ended(self) -> Ended:
+        errors = self.process.communicate(timeout=PATIENCE_S)[1]
+        told = os.read(self.told_reading, PIPE_BYTES)
+        return Ended(self.process.returncode, (errors or b"").decode(), json.loads(told or b"{}").get("committed", []))
+
+
+def end_while_nobody_reads(
+    prepare: str, *command_line: str, signals: list[signal.Signals], is_all_one: bool = False
+) -> Ended:
+    pipe = Pipe()
+    with Command(pipe, prepare, *command_line, is_all_one=is_all_one) as command:
+        command.send(*signals)
+        ended = command.ended()
     pipe.rest()
-    return Ended(process.returncode, errors.decode(), committed)
+    return ended
 
 
 FILL = 'cluster.fill("t", 0, [b"%05d" % n for n in range({count})])'
@@ -106,6 +126,46 @@ def test_consume_ends_and_commits_nothing_that_nobody_took(count: int, signals: 
     assert (ended.code, ended.committed) == (130, [])
     assert "Traceback" not in ended.errors
     assert ended.errors.startswith("Processed a total of ")
+
+
+@pytest.mark.parametrize("command_line", [GROUP, [*GROUP, "-J"], ["consume", "-t", "t", "--from-beginning"]])
+def test_one_signal_is_enough_where_errors_go_the_same_way(command_line: list[str]) -> None:
+    prepare = FILL.format(count=20_000)
+    ended = end_while_nobody_reads(prepare, *command_line, signals=[signal.SIGTERM], is_all_one=True)
+    assert (ended.code, ended.committed) == (130, [])
+
+
+def test_what_a_slow_reader_has_taken_is_committed() -> None:
+    """But for the piece that it was at when the command was told to end."""
+    pipe = Pipe()
+    with Command(pipe, FILL.format(count=20_000), *GROUP) as command:
+        taken = b""
+        while taken.count(b"\n") < 10_500:
+            taken += os.read(pipe.reading, PIPE_BYTES)
+        command.process.send_signal(signal.SIGTERM)
+        ended = command.ended()
+    assert ended.code == 130
+    assert 9_000 < ended.committed[-1] <= (taken + pipe.rest()).count(b"\n")
+
+
+def test_the_object_that_tells_of_the_interrupt_has_a_line_of_its_own() -> None:
+    """Whoever reads has only paused; the line that was being written is cut."""
+    pipe = Pipe()
+    with Command(pipe, FILL.format(count=20_000), *GROUP, "-J") as command:
+        command.send(signal.SIGTERM)
+        *_, last = pipe.rest().splitlines()
+        assert command.ended().code == 130
+    assert json.loads(last)["error"]["name"] == "Interrupted"
+
+
+def test_an_alarm_that_ends_nothing_comes_again() -> None:
+    with pytest.raises(KeyboardInterrupt), interrupted_after(0.01):
+        try:
+            while True:
+                pass
+        except KeyboardInterrupt:  # as where it comes before a write has begun
+            while True:
+                pass
 
 
 def test_an_interrupt_between_two_pieces_does_not_wait_for_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
