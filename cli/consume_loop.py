@@ -170,6 +170,7 @@ class ConsumeLoop:
         then none of them counts as printed."""
         before = self.count
         written: dict[TopicPartition, int] = {}
+        waiting_bytes = 0
         try:
             for each in fetched:
                 partition = TopicPartition(each.topic, each.partition)
@@ -182,8 +183,10 @@ class ConsumeLoop:
                     self.count += len(rows.offsets)  # first: who interrupts after the line came must find it counted
                     self._write_out(text)
                     written[partition] = rows.offsets[-1] + 1
-                    if len(text) >= io.DEFAULT_BUFFER_SIZE:  # it is out but for its end
+                    waiting_bytes += len(text)
+                    if waiting_bytes >= io.DEFAULT_BUFFER_SIZE:  # most of it is out by itself
                         bring_out(self._out, lambda: self._note_printed(written))
+                        waiting_bytes = 0
         finally:  # also when interrupted: what is in the buffer comes out in the end
             if written:
                 bring_out(self._out, lambda: self._note_printed(written))

@@ -56,8 +56,17 @@ def interrupted_after(limit_s: float) -> Iterator[None]:
     """KeyboardInterrupt in what is within, should it last longer: also a write is ended by it, that blocks because
     nobody reads. What was not written is still in the buffer. In the main thread, and not within itself.
 
-    The alarm comes again: one that comes between two writes, before the second has begun, would not end that."""
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    The alarm comes again, since one that comes just before a write begins does not end that. It raises once: a process
+    that gets little time may have several of them before what the first one raised has come out of here."""
+    has_raised = False
+
+    def answer(*_: object) -> None:
+        nonlocal has_raised
+        if not has_raised:
+            has_raised = True
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, answer)
 
     def disarm() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)  # before its answer goes: unanswered, it would kill the process
@@ -69,7 +78,7 @@ def interrupted_after(limit_s: float) -> Iterator[None]:
     finally:
         try:
             disarm()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt:  # it came just now
             disarm()
             raise
 

@@ -158,14 +158,27 @@ def test_the_object_that_tells_of_the_interrupt_has_a_line_of_its_own() -> None:
     assert json.loads(last)["error"]["name"] == "Interrupted"
 
 
-def test_an_alarm_that_ends_nothing_comes_again() -> None:
+def test_an_alarm_raises_once_however_often_it_comes() -> None:
+    """Another one would cut what is done after the first: a commit, for instance."""
+    alarms = 0
+
+    def count(*_: object) -> None:
+        nonlocal alarms
+        alarms += 1
+
     with pytest.raises(KeyboardInterrupt), interrupted_after(0.01):
+        raises = signal.getsignal(signal.SIGALRM)
+        assert callable(raises)
         try:
             while True:
                 pass
-        except KeyboardInterrupt:  # as where it comes before a write has begun
-            while True:
+        except KeyboardInterrupt:
+            raises(signal.SIGALRM, None)
+            signal.signal(signal.SIGALRM, count)
+            while not alarms:
                 pass
+            raise
+    assert (alarms, signal.getitimer(signal.ITIMER_REAL)) == (1, (0.0, 0.0))
 
 
 def test_an_interrupt_between_two_pieces_does_not_wait_for_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
