@@ -167,7 +167,7 @@ class ConsumeLoop:
 
     def _print(self, fetched: list[FetchedBatches], stops: Stops) -> int:
         """Write what lies below the stops; returns how many records that were. OSError: the output is closed or full;
-        then none of them counts as printed."""
+        then what was not out before does not count as printed."""
         before = self.count
         written: dict[TopicPartition, int] = {}
         waiting_bytes = 0

@@ -59,7 +59,7 @@ def abandon(streams: list[TextIO]) -> None:
     device, since the interpreter flushes once more when it ends."""
     for stream in streams:
         try:
-            with interrupted_after(GIVE_UP_S):
+            with a_moment():
                 stream.flush()
         except (KeyboardInterrupt, OSError, ValueError):
             redirect_to_null(stream)
