@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from strandline.cli.bench_histogram import Histogram
+from strandline.runtime.histogram import Histogram
 
 MIB = 1024 * 1024
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from strandline.cli.bench_histogram import Histogram
 from strandline.cli.bench_measure import Interval, Result
 from strandline.cli.bench_text import milliseconds, table_rows
+from strandline.runtime.histogram import Histogram
 from strandline.spark_connector.pipelines.pictures import bars, curves, figures, page, section, table
 
 MOST_BARS = 120

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.cli.bench_histogram import Histogram
 from strandline.cli.bench_load import DIFFERENT_VALUES, Schedule, load
 from strandline.cli.bench_measure import Measurement, result_fields, result_of_fields, side_by_side
 from strandline.cli.bench_page import bench_page, thinned
@@ -22,6 +21,7 @@ from strandline.cli.bench_text import (
     producer_total,
     round_trips_total,
 )
+from strandline.runtime.histogram import Histogram
 
 values = st.lists(st.integers(0, 2**40), min_size=1, max_size=200)
 
