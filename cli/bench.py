@@ -5,8 +5,8 @@
     strandline bench consume --records 1000000             how fast it is read
     strandline bench e2e                                   from sending to reading, one record at a time
 
-Each makes a topic of its own unless it is given one. What is counted is in `bench_measure` and `runtime/histogram`, what
-is sent and when in `bench_load`, all without effects; the commands have a file each.
+Each makes a topic of its own unless it is given one. What is counted is in `bench_measure` and `runtime/histogram`,
+what is sent and when in `bench_load`, all without effects; the commands have a file each.
 """
 
 from __future__ import annotations

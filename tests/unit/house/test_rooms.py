@@ -17,7 +17,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "runtime": ("config", "processes", "zookeeper"),
     "storage": ("disk", "segments", "producers", "log", "recovery", "cleaning", "manager", "inspection"),
     "controller": ("planning", "orders", "liveness", "partitions", "topics", "reassignments", "brokers", "term"),
-    "broker": ("network", "replication", "upkeep", "membership", "admin", "groups", "handlers"),
+    "broker": ("network", "quotas", "replication", "upkeep", "membership", "admin", "groups", "handlers", "metrics"),
     "client": ("groups", "replicas"),
     "spark_connector": ("options", "reading", "streaming", "writing", "pipelines"),
     "testkit": ("zookeeper", "disk", "network"),

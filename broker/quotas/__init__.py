@@ -1,0 +1,1 @@
+"""How much each user, client and address may ask of a broker."""
