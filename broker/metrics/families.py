@@ -1,0 +1,97 @@
+"""How figures become families of the exposition: names, kinds and labels as dashboards of Kafka know them.
+
+The names follow jmx_exporter's rule for Kafka: `kafka_<domain>_<type>_<name>` in small letters; what JMX counts per
+second ends in `_total`; a histogram is a gauge per quantile, and `_count`. A source yields families lazily, and large
+ones in slices of at most `SLICE_SAMPLES`, so that the loop can turn between any two: slices of one family follow each
+other and have the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from strandline.runtime.histogram import Histogram
+
+Source = Callable[[], Iterable[Metric]]
+"""Called at each scrape, within the loop; advanced step by step."""
+Labelled = tuple[Sequence[str], float]
+"""Values of the labels, and the figure."""
+SLICE_SAMPLES = 250
+QUANTILES = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
+BUCKET_LIMITS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Of native histograms."""
+
+
+def gauge(name: str, help_text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, help_text, value)
+
+
+def counter(name: str, help_text: str, value: float) -> Metric:
+    """name: without `_total`, which the exposition appends."""
+    return CounterMetricFamily(name, help_text, value)
+
+
+def gauges(name: str, help_text: str, labels: Sequence[str], rows: Iterable[Labelled]) -> Iterator[Metric]:
+    return _slices(GaugeMetricFamily, name, help_text, labels, rows)
+
+
+def counters(name: str, help_text: str, labels: Sequence[str], rows: Iterable[Labelled]) -> Iterator[Metric]:
+    """name: without `_total`."""
+    return _slices(CounterMetricFamily, name, help_text, labels, rows)
+
+
+def quantiles(
+    name: str, help_text: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], Histogram, int]]
+) -> Iterator[Metric]:
+    """A gauge of milliseconds for each quantile, and `<name>_count`.
+
+    rows: values of the labels, what was measured lately, how often it was measured ever."""
+    taken = list(rows)
+    yield from gauges(
+        name,
+        help_text,
+        (*labels, "quantile"),
+        (
+            ((*values, quantile), times.percentile_us(float(quantile) * 100) / 1000)
+            for values, times, _ in taken
+            for quantile in QUANTILES
+        ),
+    )
+    yield from gauges(f"{name}_count", f"How often: {help_text}", labels, ((values, n) for values, _, n in taken))
+
+
+def histograms(
+    name: str, help_text: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], Histogram]]
+) -> Iterator[Metric]:
+    """Native histograms in seconds, of all the time. name: ends in `_seconds`."""
+    for values, times in rows:
+        family = HistogramMetricFamily(name, help_text, labels=labels)
+        family.add_metric(values, buckets=_buckets(times), sum_value=times.total_us / 1e6)
+        yield family
+
+
+def _buckets(times: Histogram) -> list[tuple[str, float]]:
+    found = [0.0] * len(BUCKET_LIMITS_S)
+    for limit_us, below in times.cumulated():
+        for place, limit_s in enumerate(BUCKET_LIMITS_S):
+            if limit_us <= limit_s * 1e6:
+                found[place] = below
+    return [*((str(limit), below) for limit, below in zip(BUCKET_LIMITS_S, found, strict=True)), ("+Inf", times.count)]
+
+
+def _slices(
+    kind: type[GaugeMetricFamily | CounterMetricFamily],
+    name: str,
+    help_text: str,
+    labels: Sequence[str],
+    rows: Iterable[Labelled],
+) -> Iterator[Metric]:
+    taken = iter(rows)
+    while piece := list(islice(taken, SLICE_SAMPLES)):
+        family = kind(name, help_text, labels=labels)
+        for values, figure in piece:
+            family.add_metric(values, figure)
+        yield family
