@@ -33,6 +33,9 @@ from strandline.protocol.messages import FetchRequest, FetchResponse
 from strandline.protocol.types import NO_TOPIC
 from strandline.runtime.disk import FileRegion
 
+FAILURES = frozenset({ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR})
+"""What a topic's FailedFetchRequestsPerSec counts: a wrong broker, offset or epoch is no failure of the topic."""
+
 
 class PendingFetch:
     """A fetch that waits for `min_bytes`, watched by every partition that it reads."""
@@ -235,10 +238,25 @@ class FetchHandler:
 
     def send(self, request: RequestInHand[FetchRequest], answer: Answer) -> None:
         """Answer now, or through a handler task when the disk would make the loop wait."""
+        self._count(request.message, answer)
         if any(region is not None and is_cold(region) for region in answer.regions):
             self._submit(partial(self._warm_and_send, request, answer))
             return
-        request.respond(answer.response, answer.regions if answer.size_bytes else ())
+        request.respond(answer.response, answer.regions if answer.size_bytes else (), is_clean=answer.is_clean)
+
+    def _count(self, message: FetchRequest, answer: Answer) -> None:
+        traffic, position = self._replicas.traffic, 0
+        is_follower = message.replica_id >= 0
+        if is_follower:
+            traffic.replication_bytes_out += answer.size_bytes
+        for topic in answer.response.responses:
+            row, end = traffic.of(topic.topic), position + len(topic.partitions)
+            row.fetch_requests += len(topic.partitions)
+            if answer.size_bytes and not is_follower:
+                row.bytes_out += sum([region.length for region in answer.regions[position:end] if region is not None])
+            if not answer.is_clean:
+                row.failed_fetch_requests += sum(data.error_code in FAILURES for data in topic.partitions)
+            position = end
 
     async def _warm_and_send(self, request: RequestInHand[FetchRequest], answer: Answer) -> None:
         for region in answer.regions:
@@ -248,7 +266,7 @@ class FetchHandler:
                 except OSError as error:
                     self._cold_read_failed(request, answer, region, error)
                     return
-        request.respond(answer.response, answer.regions if answer.size_bytes else ())
+        request.respond(answer.response, answer.regions if answer.size_bytes else (), is_clean=answer.is_clean)
         self._burst.end()
 
     def _cold_read_failed(

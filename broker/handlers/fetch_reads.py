@@ -36,7 +36,7 @@ R = TypeVar("R", bound=Read)
 
 class Answer(msgspec.Struct):
     """`regions`: of each partition, in order; None where there is nothing to read. `is_enough`: who asked need not wait
-    for more; see `FetchReads.read`.
+    for more; see `FetchReads.read`. `is_clean`: no partition has an error.
 
     `throttled_bytes`: what of it a throttle counts. `held`: partitions that it lets nothing through of before
     `ready_at`."""
@@ -45,6 +45,7 @@ class Answer(msgspec.Struct):
     regions: list[FileRegion | None]
     size_bytes: int
     is_enough: bool
+    is_clean: bool = True
     throttled_bytes: int = 0
     held: Sequence[Partition] = ()
     ready_at: float = NEVER
@@ -75,7 +76,7 @@ class FetchReads:
         wanted_bytes = min(message.min_bytes, remaining_bytes)
         regions: list[FileRegion | None] = []
         size_bytes = 0
-        is_enough = False
+        is_enough, is_clean = False, True
         topics: list[FetchTopicResponse] = []
         data_of_topic: list[FetchPartitionData] = []
         current: Read | None = None
@@ -97,12 +98,13 @@ class FetchReads:
                 remaining_bytes -= region.length
             elif data.error_code or data.diverging_epoch is not None or data.preferred_read_replica != NO_BROKER:
                 is_enough = True
+                is_clean &= not data.error_code
         held = () if allowance is None else allowance.held
         if not is_enough:
             is_enough = size_bytes >= wanted_bytes or (
                 size_bytes > 0 and self._is_there(message, reads, wanted_bytes, held)
             )
-        answer = Answer(FetchResponse(topics), regions, size_bytes, is_enough)
+        answer = Answer(FetchResponse(topics), regions, size_bytes, is_enough, is_clean)
         if allowance is not None:
             answer.throttled_bytes, answer.held = allowance.used_bytes, held
             answer.ready_at = allowance.ready_at() if held else NEVER

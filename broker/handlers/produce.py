@@ -34,6 +34,7 @@ from strandline.broker.replication.leadership import Leadership
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.purgatory import Waiter
 from strandline.broker.replication.replicas import Replicas
+from strandline.broker.replication.topic_counts import TopicTraffic
 from strandline.broker.steps import PARTITIONS_PER_STEP, InSteps
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -79,7 +80,10 @@ class ProduceOperation(msgspec.Struct, eq=False):
     waits_for_commit: bool
     pending: int
     outcomes: list[PartitionProduceResponse]
+    traffic: TopicTraffic
     may_name: int = MAX_AT_FAULT
+    is_clean: bool = True
+    """No partition has failed."""
 
     @property
     def is_abandoned(self) -> bool:
@@ -120,12 +124,16 @@ class ProduceOperation(msgspec.Struct, eq=False):
         """The partition at `position` (counted over all topics) is done."""
         assert self.outcomes[position] is UNDECIDED, "a produce outcome is decided once"
         self.outcomes[position] = outcome
+        if outcome.error_code:
+            self.is_clean = False
         self.pending -= 1
         if self.pending == 0:
             self.respond()
 
     def respond(self) -> None:
         request, outcomes = self.request, self.outcomes
+        if not self.is_clean:
+            self._count_failures()
         if not request.message.has_answer:
             failed = next((outcome for outcome in outcomes if outcome.error_code), None)
             if failed is None:
@@ -135,7 +143,8 @@ class ProduceOperation(msgspec.Struct, eq=False):
             return
         topics = request.message.topic_data
         if len(topics) == 1:
-            request.respond(ProduceResponse([TopicProduceResponse(topics[0].name, outcomes)]))
+            answer = ProduceResponse([TopicProduceResponse(topics[0].name, outcomes)])
+            request.respond(answer, is_clean=self.is_clean)
             return
         responses: list[TopicProduceResponse] = []
         position = 0
@@ -143,7 +152,13 @@ class ProduceOperation(msgspec.Struct, eq=False):
             end = position + len(topic.partition_data)
             responses.append(TopicProduceResponse(topic.name, outcomes[position:end]))
             position = end
-        request.respond(ProduceResponse(responses))
+        request.respond(ProduceResponse(responses), is_clean=self.is_clean)
+
+    def _count_failures(self) -> None:
+        names = (topic.name for topic in self.request.message.topic_data for _ in topic.partition_data)
+        for name, outcome, records in zip(names, self.outcomes, self.request.records, strict=True):
+            if outcome.error_code:
+                self.traffic.produce_refused(name, outcome.error_code, len(records or ()))
 
 
 class ProduceHandler:
@@ -167,7 +182,8 @@ class ProduceHandler:
         message, records = request.message, request.records
         deadline = self._burst.now() + message.timeout_ms / 1000
         pending = len(records)
-        operation = ProduceOperation(request, deadline, message.acks == ACKS_ALL, pending, [UNDECIDED] * pending)
+        outcomes, traffic = [UNDECIDED] * pending, self._replicas.traffic
+        operation = ProduceOperation(request, deadline, message.acks == ACKS_ALL, pending, outcomes, traffic)
         if not records:
             operation.respond()
             return None

@@ -18,13 +18,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-import msgspec
 import trio
 
 from strandline.broker.network.dialects import Dialect
 from strandline.broker.network.limits import MIN_FRAME_RATE_BYTES, ConnectionLimits
 from strandline.broker.network.regions import Piece, StaleRegion, Warm, cold_ahead, read_here, read_whole
 from strandline.broker.network.request_context import RequestContext
+from strandline.broker.network.request_counts import BurstTimes, RequestCounts
+from strandline.broker.network.response_slot import ResponseSlot, count_answered
 from strandline.protocol.api import Api
 from strandline.runtime.disk import Buffer, FileRegion
 from strandline.runtime.network import Transport, TransportClosed
@@ -42,14 +43,8 @@ SEND_TURN_BYTES = 8 * 1024 * 1024
 """After so much in one go the rest is the writer's, which lets other tasks run."""
 
 
-class ResponseSlot(msgspec.Struct, eq=False):
-    """The place of one request in its connection's response order.
-
-    head: None until answered, then the encoded frame up to its attachments (empty: answered by silence).
-    """
-
-    head: bytes | None = None
-    attachments: Sequence[Piece] = ()
+MAX_COUNTED_LATER = 1000
+"""Answers of a connection whose peer reads slowly, until they are counted with the time that they took so far."""
 
 
 def _ignore(path: str, error: OSError) -> None:
@@ -64,6 +59,8 @@ class Connection:
         "_dirty_list",
         "_drained_by",
         "_last_active",
+        "_leaving",
+        "_left_at",
         "_limits",
         "_out",
         "_read_failed",
@@ -125,6 +122,10 @@ class Connection:
         self._limits = limits
         self._slots: deque[ResponseSlot] = deque()
         self._out: deque[Piece] = deque()
+        self._leaving: list[ResponseSlot] = []
+        """Whose answers are in `_out`, to be counted when that is sent."""
+        self._left_at = 0.0
+        """When the first of them came there."""
         self._region_sent = 0
         self._dirty_list = dirty
         self._dirty = False
@@ -140,9 +141,9 @@ class Connection:
 
     # --- answering -----------------------------------------------------------------------------------------------
 
-    def new_slot(self) -> ResponseSlot:
-        """The next place in the response order."""
-        slot = ResponseSlot()
+    def new_slot(self, counts: RequestCounts | None = None, times: BurstTimes | None = None) -> ResponseSlot:
+        """The next place in the response order. counts, times: where its request is counted."""
+        slot = ResponseSlot(None, (), counts, times)
         self._slots.append(slot)
         return slot
 
@@ -150,22 +151,34 @@ class Connection:
         """Store an answer; `flush` sends it when its turn has come."""
         slot.attachments = attachments
         slot.head = head
+        if slot.times is not None and slot.times.handled_at:
+            slot.answered_at = trio.current_time()
         self.pending_bytes += len(head) + attachment_bytes
         if not self._dirty:
             self._dirty = True
             self._dirty_list.append(self)
 
-    def flush(self) -> None:
-        """Send what is ready at the head of the order. Never waits, never raises."""
+    def flush(self, now: float) -> float:
+        """Send what is ready at the head of the order. Never waits, never raises. Returns when that was done: the time
+        now, if it took any."""
         self._dirty = False
         if self.closed or self._out:  # the writer gathers again after what is unsent
-            return
+            return now
+        self._left_at = now
         self._send_ready()
         if self._out:
-            self._stalled_since = trio.current_time()
+            self._stalled_since = now = trio.current_time()
             self._writer_lot.unpark_all()
+        elif self._leaving:
+            now = trio.current_time()
+            self._count_answered(now)
         if self._reader_waits:
             self._reader_lot.unpark_all()
+        return now
+
+    def _count_answered(self, now: float) -> None:
+        leaving, self._leaving = self._leaving, []
+        count_answered(leaving, self._left_at, now)
 
     async def write_unsent(self) -> None:
         """The writer task: sends what `flush` could not, whenever the peer takes more. Ends when closed."""
@@ -179,12 +192,18 @@ class Connection:
                 self.close(str(error))
                 return
             left = self.pending_bytes
+            if not self._leaving:
+                self._left_at = trio.current_time()
             await self._warm_ahead()
             self._send_ready()
+            now = trio.current_time()
             if self.pending_bytes != left:
-                self._stalled_since = self._last_active = trio.current_time()
+                self._stalled_since = self._last_active = now
             if not self._out:
                 self._stalled_since = None
+            if self._leaving and (not self._out or len(self._leaving) > MAX_COUNTED_LATER):
+                self._count_answered(now)
+                self._left_at = now
             if self._reader_waits:
                 self._reader_lot.unpark_all()
 
@@ -196,6 +215,8 @@ class Connection:
                 out.append(slot.head)
                 if slot.attachments:
                     out.extend(slot.attachments)
+                if slot.times is not None:
+                    self._leaving.append(slot)
 
     async def _warm_ahead(self) -> None:
         """What has gone cold while a slow peer read is not read by the event loop. `flush` sends nothing meanwhile,
@@ -303,9 +324,9 @@ class Connection:
     def recv_into_nowait(self, buffer: memoryview) -> int:
         return self._transport.recv_into_nowait(buffer)
 
-    def note_activity(self) -> None:
+    def note_activity(self, now: float) -> None:
         """A whole frame came: the connection is not idle, and the frame's deadline is met."""
-        self._last_active = trio.current_time()
+        self._last_active = now
         self.frame_started_at = None
 
     async def wait_readable(self) -> None:
@@ -355,6 +376,7 @@ class Connection:
         self.why_closed = reason
         self._slots.clear()
         self._out.clear()
+        self._leaving.clear()
         self.kept = b""
         self.pending_bytes = 0
         self._transport.close()

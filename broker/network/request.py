@@ -7,9 +7,10 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from strandline.broker.network.connection import Connection, ResponseSlot
+from strandline.broker.network.connection import Connection
 from strandline.broker.network.dialects import Dialect, Header, Records, Regions
 from strandline.broker.network.request_context import RequestContext
+from strandline.broker.network.response_slot import ResponseSlot
 from strandline.protocol.api import Api
 from strandline.protocol.errors import ErrorCode, LocalProtocolError
 from strandline.protocol.messages import Message, Request
@@ -44,9 +45,10 @@ class RequestInHand(msgspec.Struct, Generic[M], eq=False):
         """For gates: have `hook` see the answer, once. The gate that is next to the handler sees it first."""
         self.hooks = (hook, *self.hooks)
 
-    def respond(self, message: Message, regions: Regions = ()) -> None:
+    def respond(self, message: Message, regions: Regions = (), *, is_clean: bool = False) -> None:
         """Encode the answer and put it into its place; `UnflushedConnections.flush` sends it. `regions`: the
-        record batches of each partition that `message` names, in its order, or nothing where none has any.
+        record batches of each partition that `message` names, in its order, or nothing where none has any. is_clean:
+        there is no error in it, so that none is looked for.
 
         Only the first answer counts; after a close there is none. Never raises: an answer that cannot be encoded
         becomes UNKNOWN_SERVER_ERROR."""
@@ -59,6 +61,8 @@ class RequestInHand(msgspec.Struct, Generic[M], eq=False):
         if self.hooks:
             for hook in self._take_hooks():
                 message, regions = hook(message, regions) or (message, regions)
+        if slot.counts is not None and not is_clean:
+            slot.counts.note_errors(message)
         try:
             head, rest, rest_bytes = self.dialect.encode(self.api, self.header, message, regions)
         except LocalProtocolError as error:

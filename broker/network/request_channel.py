@@ -30,6 +30,7 @@ from strandline.broker.network.dialects import Dialect
 from strandline.broker.network.limits import ByteBudget
 from strandline.broker.network.regions import Warm, read_here
 from strandline.broker.network.request import Remainder, RequestInHand
+from strandline.broker.network.request_counts import BurstTimes, CountsByApi
 from strandline.broker.network.unflushed_connections import UnflushedConnections
 from strandline.broker.steps import InSteps
 from strandline.protocol.api import APIS, Api, ApiKey, Scheduling
@@ -137,6 +138,7 @@ class RequestChannel:
     ) -> None:
         self.apis: dict[int, Api] = {key: APIS[key] for key in handlers}
         """What is served."""
+        self.counts = CountsByApi(self.apis.values())
         self.dialects = {dialect.first_byte: dialect for dialect in dialects}
         self._handlers = dict(handlers)
         for gate in reversed(gates):
@@ -165,8 +167,9 @@ class RequestChannel:
 
     # --- for processors ------------------------------------------------------------------------------------------
 
-    def handle_burst(self, requests: Sequence[RequestInHand[Request]]) -> Unfinished | None:
-        """Call the inline handlers of one connection's burst in order, end the burst, send what is ready.
+    def handle_burst(self, requests: Sequence[RequestInHand[Request]], times: BurstTimes) -> Unfinished | None:
+        """Call the inline handlers of one connection's burst in order, end the burst, send what is ready. times: where
+        it is noted when all of these, that have an answer, are handled.
 
         Returns the request that ended it early, if one did: it and those behind it own their bytes from then on, its
         remainder is to be enqueued, and the rest handled as a burst when that is done."""
@@ -188,6 +191,7 @@ class RequestChannel:
                 # Which requests it had in hand is not known here; their client learns of it by the close and retries.
                 self._log_bug(requests[-1], error)
                 requests[-1].connection.close("a bug at the end of a burst, see the log")
+            times.handled_at = trio.current_time()
         self.flush_responses()
         return unfinished
 
@@ -231,11 +235,18 @@ class RequestChannel:
 
     async def _handle_queued(self, queued: _Queued) -> None:
         request = queued.request
+        times = request.slot.times
+        if times is not None and queued.remainder is None:
+            # Those before it in its burst were handled by then.
+            times = request.slot.times = BurstTimes(times.taken_at, trio.current_time())
         try:
             if queued.remainder is not None:  # also after a close: what came whole is carried out
                 await queued.remainder()
             elif not request.connection.closed:
-                request.respond(await self._handlers[request.api.key](request))
+                answer = await self._handlers[request.api.key](request)
+                if times is not None:
+                    times.handled_at = trio.current_time()
+                request.respond(answer)
         except Exception as error:
             self._answer_failure(request, error)
         finally:

@@ -23,12 +23,16 @@ import enum
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from strandline.broker.network.connection import Connection, ResponseSlot
+import trio
+
+from strandline.broker.network.connection import Connection
 from strandline.broker.network.dialects import PREFIX_BYTES, Dialect, Header
 from strandline.broker.network.limits import ConnectionLimits
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_bounds import LIMITS, MAX_CLIENT_BODY_BYTES
 from strandline.broker.network.request_channel import RequestChannel, Unfinished
+from strandline.broker.network.request_counts import BurstTimes
+from strandline.broker.network.response_slot import ResponseSlot
 from strandline.protocol.api import Api, ApiKey, Scheduling
 from strandline.protocol.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from strandline.protocol.messages import ApiVersionsRequest, Message, Request
@@ -121,12 +125,12 @@ class RequestReader:
         apis, max_frame_bytes = self._channel.apis, self._limits.max_frame_bytes
         room = min(connection.room, self._limits.burst_max_requests)
         requests: list[RequestInHand[Request]] = []
-        others = position = 0
-        next_ = Next.READ
+        others, position, next_ = 0, 0, Next.READ
         fault: RemoteProtocolError | None = None
         queued: RequestInHand[Request] | None = None
         unfinished: Unfinished | None = None
         connection.expected_bytes = 0
+        times = BurstTimes(trio.current_time())
         try:
             dialect = connection.dialect or self._pick_dialect(connection, buffer, have)
             if dialect is None:
@@ -156,7 +160,7 @@ class RequestReader:
                     self._refuse_unknown(connection, dialect, header, frame)
                     request = None
                 else:
-                    request = self._take(connection, dialect, api, routed, header, frame)
+                    request = self._take(connection, dialect, api, routed, header, frame, times)
                 position += size
                 if request is not None:
                     header = request.header
@@ -175,8 +179,8 @@ class RequestReader:
         except RemoteProtocolError as error:
             fault = error
         if position:
-            connection.note_activity()
-            unfinished = self._channel.handle_burst(requests)
+            connection.note_activity(times.taken_at)
+            unfinished = self._channel.handle_burst(requests, times)
         if unfinished is not None or queued is not None:
             leaving = Leaving(unfinished, queued, None if fault is None else str(fault))
             if is_shared:
@@ -213,6 +217,7 @@ class RequestReader:
         routed: tuple[int, int],
         header: Header,
         frame: memoryview,
+        times: BurstTimes,
     ) -> RequestInHand[Request] | None:
         """The request of one frame, or None when it is answered with an error already."""
         if api.inter_broker_only and not connection.context.is_inter_broker:
@@ -223,14 +228,15 @@ class RequestReader:
             return None
         lowest, highest = routed
         if not lowest <= header.version <= highest:
-            return self._take_other_version(connection, dialect, api, routed, header, frame)
+            return self._take_other_version(connection, dialect, api, routed, header, frame, times)
         try:
             context, header, message, records = dialect.decode(connection.context, api, header, frame)
         except RemoteProtocolError as error:
             self._refuse_unread(connection, dialect, api, header, str(error))
             return None
         connection.context = context
-        slot = connection.new_slot() if message.has_answer else ResponseSlot(b"")
+        counts = self._channel.counts.of_request(header.api_key, message, header.size_bytes)
+        slot = connection.new_slot(counts, times) if message.has_answer else ResponseSlot(b"", (), counts)
         return RequestInHand(api, message, records, context, header, dialect, connection, slot)
 
     def _refuse_if_too_long(self, connection: Connection, dialect: Dialect, api: Api | None, header: Header) -> bool:
@@ -261,12 +267,15 @@ class RequestReader:
         routed: tuple[int, int],
         header: Header,
         frame: memoryview,
+        times: BurstTimes,
     ) -> RequestInHand[Request] | None:
         message: Request | None = None
         with suppress(RemoteProtocolError):
             connection.context, header, message, _ = dialect.decode(connection.context, api, header, frame)
         if api.key is ApiKey.API_VERSIONS:
-            message, slot = message or ApiVersionsRequest(), connection.new_slot()
+            message = message or ApiVersionsRequest()
+            counts = self._channel.counts.of_request(header.api_key, message, header.size_bytes)
+            slot = connection.new_slot(counts, times)
             return RequestInHand(api, message, (), connection.context, header, dialect, connection, slot)
         text = f"{api.key.name} version {header.version} is not served; use {routed[0]} to {routed[1]}"
         if message is not None and not message.has_answer:

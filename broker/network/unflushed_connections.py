@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import trio
+
 from strandline.broker.network.connection import Connection
 
 
@@ -17,5 +19,6 @@ class UnflushedConnections:
         if dirty:
             connections = dirty.copy()
             dirty.clear()
+            now = trio.current_time()
             for connection in connections:
-                connection.flush()
+                now = connection.flush(now)

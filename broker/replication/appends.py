@@ -71,6 +71,10 @@ class Appends:
         except LogStorageError as error:
             self._fail(partition, entries, error)
             return
+        counts = partition.counts
+        counts.produce_requests += len(entries)
+        counts.messages_in += partition.log.log_end_offset - offset
+        counts.bytes_in += sum([batch.size_bytes for batch in batches])
         for operation, position, appended in entries:
             base_offset = offset
             for batch in appended:
@@ -90,7 +94,7 @@ class Appends:
         except LogStorageError as error:
             self._fail(partition, entries, error)
             return
-        index = partition.topic_partition.partition
+        index, counts = partition.topic_partition.partition, partition.counts
         for (operation, position, batches), outcome in zip(entries, outcomes, strict=True):
             if isinstance(outcome, ProducerRefused):
                 operation.refused(position, index, outcome.code, str(outcome))
@@ -98,7 +102,11 @@ class Appends:
             stamped_ms = -1
             if batches[0].attributes & TIMESTAMP_TYPE_BIT:  # a repetition has the time of its first append
                 stamped_ms = outcome.timestamp_ms if outcome.is_repetition else batches[0].max_timestamp_ms
+            counts.produce_requests += 1
             known = outcome.is_repetition
+            if not known:
+                counts.messages_in += outcome.next_offset - outcome.base_offset
+                counts.bytes_in += sum([batch.size_bytes for batch in batches])
             waiter = Waiter(outcome.next_offset, operation, position, index, outcome.base_offset, stamped_ms, known)
             self._acknowledge(partition, operation, waiter)
         partition.complete_waiters()

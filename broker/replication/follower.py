@@ -405,6 +405,7 @@ class Fetcher:
             high_watermark = partition.high_watermark
             if records:
                 partition.append_fetched(records, data.high_watermark)
+                followers.replicas.traffic.replication_bytes_in += len(records)
             else:
                 partition.learn_high_watermark(min(data.high_watermark, partition.log.log_end_offset))
             if partition.high_watermark > high_watermark:

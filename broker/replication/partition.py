@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from strandline.broker.replication.leadership import FollowerProgress, IsrProposal, Leadership
 from strandline.broker.replication.purgatory import OffsetWaiters, ParkedFetch, Watch
+from strandline.broker.replication.topic_counts import TopicCounts
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import EpochEndOffset, LeaderAndIsrPartitionState
 from strandline.protocol.records import ProducedBatch
@@ -31,6 +32,7 @@ class Partition:
         "broker_id",
         "config",
         "controller_epoch",
+        "counts",
         "deletions",
         "failed",
         "is_being_added",
@@ -59,9 +61,10 @@ class Partition:
         propose: Callable[[Partition, IsrProposal], None],
         is_in_sync_candidate: Callable[[int], bool],
         maybe_lagging: dict[Partition, None],
+        counts: TopicCounts | None = None,
     ) -> None:
         """`propose` takes an ISR change to ZooKeeper; `is_in_sync_candidate(broker_id)` says whether that broker is
-        registered. `maybe_lagging`: see `Replicas`."""
+        registered. `maybe_lagging`: see `Replicas`. counts: of its topic."""
         self.broker_id = broker_id
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -70,6 +73,7 @@ class Partition:
         self.propose = propose
         self.is_in_sync_candidate = is_in_sync_candidate
         self._maybe_lagging = maybe_lagging
+        self.counts = counts or TopicCounts()
         self.leadership: Leadership | None = None
         self.leader_id = NO_BROKER
         self.leader_epoch = NO_EPOCH

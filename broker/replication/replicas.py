@@ -14,6 +14,7 @@ from strandline.broker.metadata_cache import Deleted, MetadataCache
 from strandline.broker.replication.burst import Changes
 from strandline.broker.replication.change_lines import partition_fields
 from strandline.broker.replication.partition import Partition
+from strandline.broker.replication.topic_counts import TopicTraffic
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import UpdateMetadataRequest
 from strandline.runtime.config.broker import BrokerConfig
@@ -38,6 +39,7 @@ class Replicas:
         self._config = config
         self.metadata = metadata
         self.partitions: dict[tuple[str, int], Partition] = {}
+        self.traffic = TopicTraffic()
         self.maybe_lagging: dict[Partition, None] = {}
         """Those led here in which somebody may lag or is about to join: `isr_checks` look at no others. A partition
         enters by itself, whatever happens to it."""

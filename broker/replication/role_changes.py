@@ -300,6 +300,7 @@ class RoleChanges:
             propose=self._isr_updates.propose,
             is_in_sync_candidate=self._replicas.metadata.is_alive,
             maybe_lagging=self._replicas.maybe_lagging,
+            counts=self._replicas.traffic.enter(topic_partition.topic),
         )
         self._replicas.partitions[topic_partition] = partition
         return partition

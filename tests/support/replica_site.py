@@ -126,7 +126,7 @@ class Hand:
     def hang_up(self, reason: str) -> None:
         self.connection.close(reason)
 
-    def respond(self, message: Message, regions: Regions = ()) -> None:
+    def respond(self, message: Message, regions: Regions = (), *, is_clean: bool = False) -> None:
         if self.connection.closed:
             return
         data = [_bytes_of(region) for region in regions if region is not None]

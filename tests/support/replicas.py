@@ -91,7 +91,7 @@ class Call:
     def is_abandoned(self) -> bool:
         return self.connection.closed
 
-    def respond(self, message: Message, regions: Sequence[FileRegion | None] = ()) -> None:
+    def respond(self, message: Message, regions: Sequence[FileRegion | None] = (), *, is_clean: bool = False) -> None:
         assert self.response is None, "a request is answered once"
         self.response = message
         self.regions = [region for region in regions if region is not None]

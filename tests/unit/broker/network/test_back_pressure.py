@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 import trio.testing
 
-from strandline.broker.network.connection import Connection, ResponseSlot
+from strandline.broker.network.connection import Connection
 from strandline.broker.network.limits import ConnectionLimits
 from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.response_slot import ResponseSlot
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import (
     MetadataRequest,
@@ -134,8 +137,8 @@ async def test_refused_requests_count_among_those_in_flight(
     in_flight: list[int] = []
     new_slot = Connection.new_slot
 
-    def counted(connection: Connection) -> ResponseSlot:
-        slot = new_slot(connection)
+    def counted(connection: Connection, *where: Any) -> ResponseSlot:
+        slot = new_slot(connection, *where)
         in_flight.append(connection.in_flight)
         return slot
 

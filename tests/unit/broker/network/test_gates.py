@@ -14,6 +14,7 @@ from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import Gate, Handler, RequestChannel, WorkQueue
 from strandline.broker.network.unflushed_connections import UnflushedConnections
+from strandline.broker.replication.topic_counts import TopicTraffic
 from strandline.protocol.api import Api, ApiKey
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
@@ -201,7 +202,7 @@ def raises(request: RequestInHand[ProduceRequest]) -> None:
 
 
 def fails(request: RequestInHand[ProduceRequest]) -> None:
-    operation = ProduceOperation(request, 0.0, False, 1, [UNDECIDED])
+    operation = ProduceOperation(request, 0.0, False, 1, [UNDECIDED], TopicTraffic())
     operation.complete(0, PartitionProduceResponse(0, ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
 

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from strandline.broker.handlers.produce import UNDECIDED, ProduceOperation
 from strandline.broker.replication.deadlines import Deadlines
 from strandline.broker.replication.purgatory import ABANDONED_AFTER_S, OffsetWaiters, Waiter
+from strandline.broker.replication.topic_counts import TopicTraffic
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import PartitionProduceResponse
 from support.replica_site import T0, T1, Hand, in_hand, produce_hand
 
 
 def operation(hand: Hand, partitions: int = 1, deadline: float = 100.0) -> ProduceOperation:
-    return ProduceOperation(in_hand(hand), deadline, True, partitions, [UNDECIDED] * partitions)
+    return ProduceOperation(in_hand(hand), deadline, True, partitions, [UNDECIDED] * partitions, TopicTraffic())
 
 
 def parked(waiters: OffsetWaiters, required_offset: int, deadline: float = 100.0) -> Hand:

@@ -1,0 +1,202 @@
+"""What is counted of requests: plain integers for each API, on the hot path; read when somebody looks.
+
+    taken ──queue──> begun ──local──> handled ──remote──> answered ──response queue──> left ──send──> sent
+
+| stage | Kafka's name | from, to |
+|---|---|---|
+| queue | RequestQueueTimeMs | taken from its connection, until a handler begins (0 for what is handled in its burst) |
+| local | LocalTimeMs | until the handler is done, the end of its burst included |
+| remote | RemoteTimeMs | until the answer is there: waiting for followers, data, workers |
+| response_queue | ResponseQueueTimeMs | until the answers to earlier requests of the connection are there, too |
+| send | ResponseSendTimeMs | until the kernel has it all: long where the peer reads slowly |
+
+All requests of a burst share one `BurstTimes`, so that a burst that is answered at once costs three looks at the clock.
+Buckets are a quarter of an octave wide: their number is the length in bits of the fourth power of the microseconds,
+which costs a third of what looking a limit up would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+
+from strandline.protocol.api import Api, ApiKey
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import FetchRequest, Message, Request
+from strandline.runtime.histogram import Histogram
+
+STAGES = ("queue", "local", "remote", "response_queue", "send", "total")
+NUM_BUCKETS = 160
+"""Enough for a thousand years."""
+UNKNOWN_CODE = "UNKNOWN"
+
+
+class BurstTimes(msgspec.Struct, gc=False):
+    """Of the requests that were taken together: monotonic seconds, 0 where it did not come to that yet."""
+
+    taken_at: float
+    begun_at: float = 0.0
+    """0: at once."""
+    handled_at: float = 0.0
+
+
+class Buckets:
+    """How often something took how long, or was how large; see the module. `total` is exact."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * NUM_BUCKETS
+        self.total = 0.0
+
+    def add(self, value: float, count: int) -> None:
+        """value: of times in microseconds."""
+        self.total += value * count
+        square = value * value
+        self.counts[int(square * square).bit_length()] += count
+
+
+class RequestCounts:
+    """Of one API. A stage that took no time is not written down: see `histogram`."""
+
+    __slots__ = ("answered", "errors", "requests", "sizes", *STAGES)
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.answered = 0
+        """Those whose answer has left. Requests without an answer never come here."""
+        self.errors: dict[int, int] = {}
+        """Error code → how often it stood in an answer."""
+        self.sizes = Buckets()
+        """In bytes."""
+        self.queue = Buckets()
+        self.local = Buckets()
+        self.remote = Buckets()
+        self.response_queue = Buckets()
+        self.send = Buckets()
+        self.total = Buckets()
+
+    def took(self, count: int, times: BurstTimes, answered_at: float, left_at: float, sent_at: float) -> None:
+        """`count` requests took the same way. answered_at: 0 where they were answered in their burst."""
+        self.answered += count
+        taken_at = times.taken_at
+        begun_at = times.begun_at or taken_at
+        handled_at = left_at
+        if answered_at:
+            handled_at = times.handled_at
+            self.remote.add((answered_at - handled_at) * 1e6, count)
+            self.response_queue.add((left_at - answered_at) * 1e6, count)
+        if begun_at != taken_at:
+            self.queue.add((begun_at - taken_at) * 1e6, count)
+        self.local.add((handled_at - begun_at) * 1e6, count)
+        self.send.add((sent_at - left_at) * 1e6, count)
+        self.total.add((sent_at - taken_at) * 1e6, count)
+
+    def note_error(self, code: int) -> None:
+        self.errors[code] = self.errors.get(code, 0) + 1
+
+    def note_errors(self, answer: Message) -> None:
+        """Whatever error codes stand in it."""
+        for codes in _codes_of(type(answer)):
+            for code in codes(answer):
+                if code:
+                    self.note_error(code)
+
+    def histogram(self, stage: str) -> Histogram:
+        """Of a stage's times so far, or of `sizes` (in bytes instead of microseconds)."""
+        buckets: Buckets = getattr(self, stage)
+        made = Histogram()
+        wanted = self.requests if stage == "sizes" else self.answered
+        for bucket, count in enumerate(buckets.counts):
+            if count:
+                made.record(_middle(bucket), count)
+        if made.count < wanted:
+            made.record(0, wanted - made.count)
+        made.total_us = int(buckets.total)
+        return made
+
+
+class CountsByApi:
+    """A row for each API that is served; fetches of followers have one of their own."""
+
+    def __init__(self, apis: Iterable[Api]) -> None:
+        self.rows = {int(api.key): RequestCounts() for api in apis}
+        self.of_followers = RequestCounts()
+
+    def of_request(self, api_key: int, message: Request, size_bytes: int) -> RequestCounts:
+        """Count a request that came; the rest of it is counted there."""
+        if isinstance(message, FetchRequest) and message.replica_id >= 0:
+            counts = self.of_followers
+        else:
+            counts = self.rows[api_key]
+        counts.requests += 1
+        counts.sizes.add(size_bytes, 1)
+        return counts
+
+    def of_refusal(self, api_key: int, size_bytes: int, answer: Message) -> None:
+        """Count one that is refused before it has a handler."""
+        counts = self.rows[api_key]
+        counts.requests += 1
+        counts.sizes.add(size_bytes, 1)
+        counts.note_errors(answer)
+
+    def named(self) -> Iterator[tuple[str, RequestCounts]]:
+        """By Kafka's names: Fetch by who asks, and for all."""
+        for number, counts in self.rows.items():
+            if number == ApiKey.FETCH:
+                yield "FetchConsumer", counts
+                yield "FetchFollower", self.of_followers
+            else:
+                yield kafka_name(ApiKey(number)), counts
+
+
+def kafka_name(key: ApiKey) -> str:
+    """LEADER_AND_ISR → LeaderAndIsr."""
+    return "".join(part.capitalize() for part in key.name.split("_"))
+
+
+def name_of_code(code: int) -> str:
+    """As Kafka spells it."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return UNKNOWN_CODE
+
+
+def _middle(bucket: int) -> int:
+    """A value of that bucket, near its middle."""
+    return round(2 ** ((bucket - 0.5) / 4)) if bucket else 0
+
+
+_Codes = Callable[[Any], Iterable[int]]
+"""The error codes that stand in a part of a message."""
+
+
+@cache
+def _codes_of(kind: type) -> tuple[_Codes, ...]:
+    """How to find the error codes in a message of this kind: its own, and those of its parts."""
+    found: list[_Codes] = []
+    for name, hint in get_type_hints(kind).items():
+        if name == "error_code":
+            found.append(lambda message: (message.error_code,))
+        for part in _parts(hint):
+            if inner := _codes_of(part):
+                found.append(partial(_codes_within, name, inner))
+    return tuple(found)
+
+
+def _parts(hint: object) -> Iterator[type[msgspec.Struct]]:
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        yield hint
+    for argument in get_args(hint):
+        yield from _parts(argument)
+
+
+def _codes_within(name: str, inner: tuple[_Codes, ...], message: object) -> Iterator[int]:
+    value = getattr(message, name)
+    for each in value if isinstance(value, Sequence) else () if value is None else (value,):
+        for codes in inner:
+            yield from codes(each)
