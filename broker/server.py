@@ -39,6 +39,8 @@ from strandline.broker.membership.leaving import leave_cluster
 from strandline.broker.membership.producer_ids import take_block
 from strandline.broker.membership.registration import Registration
 from strandline.broker.membership.reported_losses import forget_reported_loss
+from strandline.broker.metrics.broker_life import BrokerState, broker_life
+from strandline.broker.metrics.sources import MetricSources
 from strandline.broker.network.dialects.kafka import KAFKA
 from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.listeners import Listeners
@@ -89,6 +91,10 @@ class Broker:
         self._start = trio.CancelScope()
         self._serves = False
         self._cluster_id = ""
+        self.state = BrokerState.NOT_RUNNING
+        self.metrics = MetricSources(self._log)
+        """Whoever builds a part of the broker adds what tells of it."""
+        self.metrics.add("broker", broker_life(lambda: self.state, versions()))
 
     def shut_down(self) -> None:
         """Ask for a controlled shutdown, or give up the start where it is not over; `run` returns when that is done.
@@ -118,6 +124,7 @@ class Broker:
     async def _run(self, task_status: trio.TaskStatus[dict[str, Address]]) -> None:
         try:
             # 1
+            self.state = BrokerState.STARTING
             await self.coordination.start()
             new_id = UUID(int=self.environment.random("cluster-id").getrandbits(128), version=4)
             limited = RateLimited(self._log, interval_s=DELAY_TOLD_INTERVAL_S)
@@ -143,6 +150,7 @@ class Broker:
         finally:
             with trio.CancelScope(shield=True), trio.move_on_after(SHUTDOWN_GRACE_S):
                 await self.coordination.close()
+            self.state = BrokerState.NOT_RUNNING
 
     async def _run_with_logs(self, task_status: trio.TaskStatus[dict[str, Address]]) -> None:
         """The steps from 2 on, once the logs are loaded."""
@@ -163,6 +171,7 @@ class Broker:
                 await self._open_for_business(nursery)
                 await trio.lowlevel.checkpoint_if_cancelled()  # asked to stop a moment ago: it never served
                 self._serves = True
+                self.state = BrokerState.RUNNING
                 task_status.started(self.listeners.addresses)
                 # 5
                 await self._stop.wait()
@@ -387,10 +396,12 @@ class Broker:
         more, and answers that are due leave; 4 the rest ends; the logs are closed and the clean marker written by the
         caller, last."""
         self.health.leaving = True
+        self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
         # 1
         await self._hand_over()
         self.data.followers.stop_all()
         # 2
+        self.state = BrokerState.SHUTTING_DOWN
         self.listeners.close()
         # 3
         self._logs.state_change.info("broker stopped", broker_epoch=self.registration.broker_epoch)

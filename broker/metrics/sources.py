@@ -1,0 +1,64 @@
+"""Every source of metrics of one broker, by name: whoever builds a part of the broker adds what tells of it.
+
+A scrape asks them in the order in which they were added, slice by slice. One that raises, or that repeats a family
+which was there already (a parser would refuse the whole answer), is left out from there on, which the log and a family
+of its own tell; the others are asked all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric
+
+from strandline.broker.metrics.families import Source, counters
+from strandline.runtime.logging import Logger, RateLimited
+
+FAILURE_TOLD_INTERVAL_S = 60.0
+FAILURES = "strandline_metrics_source_failures"
+_SUFFIXES = {"counter": ("", "_total"), "histogram": ("", "_bucket", "_count", "_sum"), "info": ("", "_info")}
+"""What the samples of a family may be called, by its kind; those of another kind have its name."""
+
+
+class MetricSources:
+    """See the module."""
+
+    def __init__(self, log: Logger) -> None:
+        self._log = RateLimited(log, interval_s=FAILURE_TOLD_INTERVAL_S)
+        self._sources: dict[str, Source] = {}
+        self._failures: dict[str, int] = {}
+
+    def add(self, name: str, source: Source) -> None:
+        """name: for the log, and for the label of the failures; no two have the same."""
+        assert name not in self._sources, name
+        self._sources[name] = source
+        self._failures[name] = 0
+
+    def collect(self) -> Iterator[Metric]:
+        """Everything there is now, lazily. Nothing is raised."""
+        taken: set[str] = set()
+        for name, source in list(self._sources.items()):
+            try:
+                yield from _without_repeats(source, taken)
+            except Exception as error:  # a bug of one source: no reason to tell nothing of the others
+                self._failures[name] += 1
+                self._log.error(name, "metrics of this source are left out", source=name, error=repr(error))
+        yield from counters(
+            FAILURES,
+            "How often a scrape had to leave out what this source tells, see the log",
+            ("source",),
+            [((name,), count) for name, count in self._failures.items()],
+        )
+
+
+def _without_repeats(source: Source, taken: set[str]) -> Iterator[Metric]:
+    """The slices of a source. ValueError for a family of which a sample's name is taken by another one."""
+    last = None
+    for metric in source():
+        if metric.name != last:
+            names = {metric.name + suffix for suffix in _SUFFIXES.get(metric.type, ("",))}
+            if not names.isdisjoint(taken):
+                raise ValueError(f"a second family {metric.name}, or slices of it that do not follow each other")
+            taken |= names
+            last = metric.name
+        yield metric
