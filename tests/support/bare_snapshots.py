@@ -1,7 +1,7 @@
 """A trial on a `BareCluster` at rest as bytes, and the other way round: to go on from one state with many moves.
 
 Nothing waits in a task then, so all of it can be pickled. What is the same in every state goes by name: configurations,
-random streams (only names are drawn from them), what was cached of files.
+random streams (only names are drawn from them), what was cached of files. What tells of a broker is left out.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import trio
 
+from strandline.broker.metrics.sources import MetricSources
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.topic import TopicConfig
 from strandline.storage.disk.storage_context import DEFAULT_OPEN_FILES, SecondChanceCache
@@ -57,6 +58,7 @@ _TABLE: dict[type, Any] = {
     random.Random: lambda _: (random.Random, (1,)),
     weakref.ReferenceType: lambda _: (_weak_reference, ()),
     weakref.WeakSet: lambda _: (weakref.WeakSet, ()),
+    MetricSources: lambda _: (_nobody, ()),
     SecondChanceCache: lambda _: (SecondChanceCache, (DEFAULT_OPEN_FILES,)),
 }
 
