@@ -7,15 +7,15 @@ events that are equal are one. Answers of brokers and requests of clients are ev
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import partial, update_wrapper
 from typing import TypeVar
 
 import trio
 
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.runtime.coordination import ConnectionLost, SessionExpired, Watch, WatchEvent
+from strandline.runtime.recent_times import RecentTimes
 
 RETRY_SECONDS = 1.0
 """Before what a broker refused, or what failed for a reason unknown, is tried again."""
@@ -43,12 +43,15 @@ class Agenda:
     """One term's. Unbounded in form, bounded in fact: one entry per method that looks, one answer in flight per broker,
     and the requests that the broker's own request channel let in.
 
-    `over`: why the term ended; None while it lasts. `nursery`: the term's, once it runs."""
+    `over`: why the term ended; None while it lasts. `nursery`: the term's, once it runs. `queue_times`: how long events
+    waited for their turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, queue_times: RecentTimes | None = None) -> None:
         self.over: str | None = None
         self.nursery: trio.Nursery | None = None
-        self._events: deque[Event] = deque()
+        self._queue_times = queue_times or RecentTimes()
+        self._events: dict[Event, float] = {}
+        """Event → when it was put, in the order of their turns."""
         self._came = trio.Event()
         self._progress = trio.Event()
         self._watches: dict[Event, Watch] = {}
@@ -59,20 +62,22 @@ class Agenda:
     def put(self, event: Event) -> None:
         """Never waits, never raises: for callbacks."""
         if event not in self._events:
-            self._events.append(event)
+            self._events[event] = trio.current_time()
             self._came.set()
 
     def put_first(self, event: Event) -> None:
         """What was begun and has to be begun again goes before what came after it."""
         if event not in self._events:
-            self._events.appendleft(event)
+            self._events = {event: trio.current_time(), **self._events}
             self._came.set()
 
     async def get(self) -> Event:
         while not self._events:
             self._came = trio.Event()
             await self._came.wait()
-        return self._events.popleft()
+        event = next(iter(self._events))
+        self._queue_times.record_s(trio.current_time() - self._events.pop(event))
+        return event
 
     def watch(self, event: Event) -> Watch:
         """A watch that puts this event when it fires. The same one for equal events: what is looked at again before it
@@ -119,6 +124,7 @@ class Agenda:
                 failures.append(error)
             self.poke()
 
+        update_wrapper(event, work)  # whose event it is
         self.put(event)
         await self._until(lambda: bool(results or failures) or self.over is not None)
         if failures:

@@ -15,6 +15,7 @@ import trio
 
 from strandline.controller.agenda import NotController
 from strandline.controller.controller_context import LiveBroker
+from strandline.controller.counts import ControllerCounts
 from strandline.controller.liveness.refusals import FalseAlarms
 from strandline.controller.orders.channel import ConnectToBroker
 from strandline.controller.term.controller_election import Won, try_to_be_elected
@@ -56,6 +57,7 @@ class Controller:
         self._now_ms = now_ms
         self._term: Term | None = None
         self._wake = trio.Event()
+        self.counts = ControllerCounts()
         false_alarms = FalseAlarms()
         self._succession = Succession(config, coordination, connect_to_broker, false_alarms, rng, log)
         self._begin_term = partial(
@@ -67,6 +69,7 @@ class Controller:
             log=log,
             state_change_log=state_change_log or log,
             false_alarms=false_alarms,
+            counts=self.counts,
         )
         coordination.add_session_listener(self._on_session)
 

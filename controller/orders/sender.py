@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 import trio
@@ -21,6 +21,7 @@ from strandline.controller.orders.broker_orders import BrokerOrders, ClusterWide
 from strandline.controller.orders.channel import BrokerChannel, BrokerUnreachable, ConnectToBroker
 from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.messages import Message, Request
+from strandline.runtime.recent_times import RecentTimes
 
 RETRY_BACKOFF_SECONDS = 0.1
 
@@ -62,9 +63,19 @@ class BrokerSender:
         """How often orders were put in; compare with `told`."""
         self.told = 0
         """Those up to this number were answered, or replaced by others that were."""
+        self.queue_times = RecentTimes()
+        """How long the oldest order of each request had waited when it was sent."""
+        self._waits_since_s = 0.0
+
+    @property
+    def queue_size(self) -> int:
+        """Orders that are not answered yet, though one request may bring several, and questions."""
+        return self.enqueued - self.told + len(self._questions)
 
     def put(self, orders: BrokerOrders, cluster_wide: ClusterWide) -> None:
         """Queue what this broker has to be told. Never waits."""
+        if not self._waiting:
+            self._waits_since_s = trio.current_time()
         self._waiting.add(orders)
         self._cluster_wide = cluster_wide
         self.enqueued += 1
@@ -129,7 +140,7 @@ class BrokerSender:
         """Send all that waits; what was not answered waits again, below what came meanwhile."""
         while self._waiting:
             orders, self._waiting = self._waiting, BrokerOrders()
-            up_to = self.enqueued
+            up_to, since_s = self.enqueued, self._waits_since_s
             told = False
             try:
                 for request in requests_of(
@@ -140,12 +151,13 @@ class BrokerSender:
                     cluster_wide=self._cluster_wide,
                     metadata_first=self._metadata_first,
                 ):
+                    self.queue_times.record_s(trio.current_time() - since_s)
                     await self._exchange(request)
                 told = True
             finally:
                 if not told:
                     orders.add(self._waiting)
-                    self._waiting = orders
+                    self._waiting, self._waits_since_s = orders, since_s
             self._metadata_first = False
             self.told = up_to
             self._on_told()
@@ -207,6 +219,11 @@ class Outbox:
         self._make_sender = make_sender
         self._start = start
         self._senders: dict[int, BrokerSender] = {}
+
+    @property
+    def senders(self) -> Sequence[BrokerSender]:
+        """Of the brokers that live, in the order of their ids."""
+        return [self._senders[broker_id] for broker_id in sorted(self._senders)]
 
     def open(self, broker: LiveBroker) -> None:
         """A broker appeared. Its earlier life, if any, gets nothing more."""

@@ -37,9 +37,10 @@ Outcomes = dict[TopicPartition, NotElected | None]
 
 
 class PreferredElections:
-    """One term's."""
+    """One term's. is_automatic: nobody asked for them."""
 
-    def __init__(self, tools: Tools, settlement: Settlement) -> None:
+    def __init__(self, tools: Tools, settlement: Settlement, *, is_automatic: bool = False) -> None:
+        self.is_automatic = is_automatic
         self._context, self._outbox, self._agenda = tools.context, tools.outbox, tools.agenda
         self._settlement = settlement
 

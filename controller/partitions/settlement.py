@@ -45,7 +45,6 @@ class Settlement:
         self._waits = waits
         self.unannounced: dict[TopicPartition, None] = {}
         self.stale_metadata: dict[TopicPartition, None] = {}
-        self.unclean_elections = 0
         self.on_undecided: OnUndecided = _nobody_listens
         self.on_change: Callable[[], None] = _nobody_cares
 
@@ -144,7 +143,7 @@ class Settlement:
             if change.after.has_leader:
                 self._is_led(change.topic_partition)
             if change.unclean:
-                self.unclean_elections += 1
+                self._tools.counts.unclean_elections += 1
                 fields = self._state_lines.fields(change)
                 self._log.error("unclean election, acknowledged records may be lost", **fields)
 

@@ -74,7 +74,7 @@ class Duties:
         self.settlement = Settlement(tools, self.waits, state_change_log)
         self.recovery = Recovery(tools, self.settlement, self.waits)
         self.topic_store = topic_store
-        tracker = DeletionTracker()
+        tracker = self.deletions = DeletionTracker()
         growth = Growth(tools, self.topic_store, self.settlement)
         self.topic_changes = TopicChanges(tools, self.topic_store, self.settlement, tracker, growth.look)
         topics = self.topic_changes
@@ -89,7 +89,7 @@ class Duties:
         roles = RoleAnswers(tools, self.settlement)
         elections = PreferredElections(tools, self.settlement)
         losses = AcceptedLosses(tools, self.settlement, self.recovery.ask)
-        self.rebalance = Rebalance(tools, elections)
+        self.rebalance = Rebalance(tools, PreferredElections(tools, self.settlement, is_automatic=True))
         isr_change, log_dir_event = IsrChangeNotificationZnode, LogDirEventNotificationZnode
         self.first_looks: tuple[Event, ...] = (
             self.deletion.look,

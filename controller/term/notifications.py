@@ -21,12 +21,12 @@ class Notifications(Generic[N]):
         handle: Callable[[Sequence[N] | None], Awaitable[None]],
     ) -> None:
         self._tools = tools
-        self._folder = folder
+        self.folder = folder
         self._decode = decode
         self._handle = handle
 
     async def look(self) -> None:
         store = self._tools.store
-        paths, found = await store.notifications(self._folder, self._tools.agenda.watch(self.look), self._decode)
+        paths, found = await store.notifications(self.folder, self._tools.agenda.watch(self.look), self._decode)
         await self._handle(found)
         await store.delete_all(paths)

@@ -22,6 +22,7 @@ import trio
 
 from strandline.controller.agenda import Agenda, ControllerFenced, Event
 from strandline.controller.controller_context import ControllerContext, LiveBroker
+from strandline.controller.counts import ControllerCounts, ControllerState
 from strandline.controller.liveness.refusals import FalseAlarms
 from strandline.controller.liveness.suspects import Suspects
 from strandline.controller.orders.channel import ConnectToBroker
@@ -30,6 +31,7 @@ from strandline.controller.reassignments.reassignment_store import ReassignmentS
 from strandline.controller.store import ClusterStore
 from strandline.controller.term.controller_election import Won
 from strandline.controller.term.duties import Duties
+from strandline.controller.term.event_states import state_of
 from strandline.controller.term.fail_over import fail_over
 from strandline.controller.tools import Tools
 from strandline.controller.topics.topic_store import TopicStore
@@ -66,6 +68,7 @@ class Term:
         log: structlog.typing.FilteringBoundLogger,
         state_change_log: structlog.typing.FilteringBoundLogger,
         false_alarms: FalseAlarms,
+        counts: ControllerCounts,
     ) -> None:
         self.broker_id = broker_id
         self.log = log.bind(controller_epoch=won.epoch)
@@ -79,10 +82,10 @@ class Term:
         self.store = ClusterStore(
             coordination, won.epoch, won.epoch_zk_version, config.inter_broker_listener_name, self.log
         )
-        self.agenda = self.AGENDA()
+        self.agenda = self.AGENDA(counts.queue_times)
         outbox = Outbox(self._make_sender, self._start_sender)
         draw_id = partial(rng.randbytes, 16)
-        tools = self.tools = Tools(config, self.context, self.store, outbox, self.agenda, self.log)
+        tools = self.tools = Tools(config, self.context, self.store, outbox, self.agenda, counts, self.log)
         self.duties = Duties(
             tools,
             TopicStore(coordination, self.store, draw_id, self.log),
@@ -118,6 +121,13 @@ class Term:
             self.resign(STOPPED)
 
     async def _fail_over(self) -> None:
+        self.tools.counts.begin(ControllerState.CONTROLLER_CHANGE)
+        try:
+            await self._take_over()
+        finally:
+            self.tools.counts.end()
+
+    async def _take_over(self) -> None:
         await self.store.sync()  # a lagging server must not show us the past
         await self._check_role()
         await fail_over(
@@ -176,6 +186,7 @@ class Term:
 
     async def _handle(self, event: Event) -> None:
         """One event. A failure is reported and repeated, and never ends the loop (invariant 39)."""
+        self.tools.counts.begin(state_of(event))
         try:
             await event()
         except (ControllerFenced, SessionExpired) as error:
@@ -190,6 +201,8 @@ class Term:
             self.failed_events += 1
             self.log.exception("event failed", event_kind=str(event))
             self.agenda.later(event)
+        finally:
+            self.tools.counts.end()
 
     async def _keep_looking(self) -> None:
         while True:

@@ -47,6 +47,10 @@ class DeletionTracker:
     def topics(self) -> list[str]:
         return list(self._replicas)
 
+    def count(self, state: ReplicaState | None = None) -> int:
+        """How many replicas of these topics there are, or stand there."""
+        return sum(state in (None, each) for replicas in self._replicas.values() for each in replicas.values())
+
     def begin(self, context: ControllerContext, topic: str) -> None:
         """Take a topic in; nothing happens to one that is being deleted already."""
         if topic in self._replicas:

@@ -35,10 +35,7 @@ class FirstLeaders:
     async def are_led(self, partitions: Sequence[TopicPartition], standing: Standing, timeout_ms: int) -> bool:
         """Wait until all live brokers know who leads each partition, and nobody has answered that it cannot: what they
         answered is handled before the next turn, and a leader that moved by then is asked about anew. NotController."""
-
-        async def look() -> Standing:
-            return self.standing(partitions)
-
+        look = partial(self._look, partitions)
         with trio.move_on_after(patience_s(timeout_ms)):
             while True:
                 if not await self._agenda.within(timeout_ms, partial(self._are_told, partitions, standing)):
@@ -47,6 +44,9 @@ class FirstLeaders:
                 if standing.leader_epochs == before.leader_epochs and self._are_told(partitions, before):
                     return True
         return False
+
+    async def _look(self, partitions: Sequence[TopicPartition]) -> Standing:
+        return self.standing(partitions)
 
     def why_not_led(self, partitions: Sequence[TopicPartition]) -> str:
         """Why one of them has no leader yet, as far as its brokers say."""

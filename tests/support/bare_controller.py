@@ -19,6 +19,7 @@ from strandline.controller.term.term import Term
 from strandline.protocol.messages import Message, Request
 from strandline.runtime.coordination import CoordinationError
 from strandline.runtime.network import Address
+from strandline.runtime.recent_times import RecentTimes
 
 Deliver = Callable[[int, Request], Awaitable[Message]]
 """Takes a request to a broker and its answer back. BrokerUnreachable."""
@@ -71,8 +72,8 @@ class BareSender(BrokerSender):
 class BareAgenda(Agenda):
     """What would be done beside the events waits in `beside`, what would be due later in `postponed`."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, queue_times: RecentTimes | None = None) -> None:
+        super().__init__(queue_times)
         self.beside: list[Event] = []
         self.postponed: dict[Event, None] = {}
 

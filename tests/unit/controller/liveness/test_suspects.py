@@ -10,6 +10,7 @@ import structlog
 
 from strandline.controller.agenda import Agenda, Event
 from strandline.controller.controller_context import ControllerContext, LiveBroker
+from strandline.controller.counts import ControllerCounts
 from strandline.controller.liveness.refusals import FalseAlarms
 from strandline.controller.liveness.suspects import Suspects
 from strandline.controller.tools import Tools
@@ -36,7 +37,7 @@ class Site:
         self.agenda = RecordingAgenda()
         self.context = ControllerContext()
         log = structlog.wrap_logger(structlog.testing.CapturingLogger())
-        tools = Tools(config, self.context, cast(Any, None), cast(Any, None), self.agenda, log)
+        tools = Tools(config, self.context, cast(Any, None), cast(Any, None), self.agenda, ControllerCounts(), log)
         self.suspects = Suspects(tools, 1, cast(Any, None), FalseAlarms(), found_gone)
         self.suspects.look = self.look
 
@@ -50,7 +51,7 @@ class Site:
         watch._on_gone(watch.broker)
 
 
-def test_everybody_registered_lives_and_all_others_are_watched() -> None:
+async def test_everybody_registered_lives_and_all_others_are_watched() -> None:
     site = Site()
     assert list(site.suspects.live(ALL)) == [1, 2, 3]
     assert [watch.broker.broker_id for watch in site.agenda.started] == [2, 3]
@@ -58,7 +59,7 @@ def test_everybody_registered_lives_and_all_others_are_watched() -> None:
     assert len(site.agenda.started) == 2, "each is watched once"
 
 
-def test_who_is_gone_does_not_live_while_it_is_registered() -> None:
+async def test_who_is_gone_does_not_live_while_it_is_registered() -> None:
     site = Site()
     site.suspects.live(ALL)
     site.lose(2)
@@ -73,7 +74,7 @@ def test_who_is_gone_does_not_live_while_it_is_registered() -> None:
 @pytest.mark.parametrize(
     "registered", [replace(ALL[2], epoch=99), replace(ALL[2], inter_broker=Address("b2", 9999))], ids=["life", "port"]
 )
-def test_another_life_or_another_address_is_not_what_refused(registered: LiveBroker) -> None:
+async def test_another_life_or_another_address_is_not_what_refused(registered: LiveBroker) -> None:
     site = Site()
     site.suspects.live(ALL)
     first = site.watch_of(2)
@@ -85,7 +86,7 @@ def test_another_life_or_another_address_is_not_what_refused(registered: LiveBro
     assert site.watch_of(2).broker == registered
 
 
-def test_who_is_reached_again_stays_a_suspect_until_it_is_taken_in() -> None:
+async def test_who_is_reached_again_stays_a_suspect_until_it_is_taken_in() -> None:
     """In between it does not live yet: what waits for it goes on waiting."""
     site = Site()
     site.suspects.live(ALL)
@@ -97,13 +98,13 @@ def test_who_is_reached_again_stays_a_suspect_until_it_is_taken_in() -> None:
     assert site.context.suspects == {2: ALL[2]}
 
 
-def test_a_term_that_begins_by_a_death_knows_of_it() -> None:
+async def test_a_term_that_begins_by_a_death_knows_of_it() -> None:
     site = Site(found_gone=ALL[3])
     assert list(site.suspects.live(ALL)) == [1, 2]
     assert site.watch_of(3).is_suspected and not site.watch_of(2).is_suspected
 
 
-def test_where_detection_is_off_nobody_is_watched() -> None:
+async def test_where_detection_is_off_nobody_is_watched() -> None:
     site = Site(**{"failure.detection.refused.ms": "0"})
     assert list(site.suspects.live(ALL)) == [1, 2, 3]
     assert site.agenda.started == []

@@ -167,7 +167,7 @@ async def test_a_stray_replica_leads_only_where_the_topic_allows_it(autojump_clo
     assert (await cluster.state("safe")).leader == -1
     loose = await cluster.state("loose")
     assert (loose.leader, loose.isr) == (3, [3])
-    assert controller.term.duties.settlement.unclean_elections == 1
+    assert controller.counts.unclean_elections == 1
     assert [entry["topic"] for entry in cluster.logged("unclean election, acknowledged records may be lost")] == [
         "loose"
     ]

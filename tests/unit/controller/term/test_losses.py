@@ -90,7 +90,7 @@ async def test_the_longest_log_leads_when_all_in_sync_replicas_may_have_lost_dat
     assert (state.leader, state.isr) == (3, [3])
     assert cluster.brokers[2].roles[TP].leader == 3
     assert controller.term.context.states[TP].lossy == ()
-    assert controller.term.duties.settlement.unclean_elections == 1
+    assert controller.counts.unclean_elections == 1
     # At no moment was the suspect told to lead.
     leaders = {
         role.leader

@@ -1,0 +1,46 @@
+"""How many series a family may have: who scrapes thousands of brokers pays for each, and a client can make as many
+groups as it likes. What is left out is counted, by family, so that nobody takes a part for the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
+
+from prometheus_client.core import Metric
+
+from strandline.broker.metrics.families import gauges
+
+MAX_TOPICS = 1000
+MAX_GROUPS = 1000
+MAX_PARTITIONS = 10_000
+"""In all of a family that has a series per partition."""
+
+T = TypeVar("T")
+
+
+class Bounds:
+    """What the last scrape left out."""
+
+    def __init__(self) -> None:
+        self._left_out: dict[str, int] = {}
+
+    def first(self, family: str, rows: Iterable[T], limit: int) -> Iterator[T]:
+        """The first rows, lazily; the others are counted, not made."""
+        taken = iter(rows)
+        yield from islice(taken, limit)
+        self.note(family, sum(1 for _ in taken))
+
+    def note(self, family: str, left_out: int) -> None:
+        """So many of a family are not told."""
+        self._left_out[family] = left_out
+
+    def left_out(self) -> Iterator[Metric]:
+        """A source; it comes after those that it tells of."""
+        yield from gauges(
+            "strandline_metrics_left_out",
+            "Rows that a family lacks, since it would have too many",
+            ("family",),
+            [((family,), count) for family, count in sorted(self._left_out.items())],
+        )
