@@ -39,7 +39,10 @@ from strandline.broker.membership.leaving import leave_cluster
 from strandline.broker.membership.producer_ids import take_block
 from strandline.broker.membership.registration import Registration
 from strandline.broker.membership.reported_losses import forget_reported_loss
+from strandline.broker.metrics.bounds import Bounds
 from strandline.broker.metrics.broker_life import BrokerState, broker_life
+from strandline.broker.metrics.of_requests import OfRequests
+from strandline.broker.metrics.of_topics import OfTopics
 from strandline.broker.metrics.sources import MetricSources
 from strandline.broker.network.dialects.kafka import KAFKA
 from strandline.broker.network.dialects.native import NATIVE
@@ -194,6 +197,7 @@ class Broker:
         self._build_data_plane(self.unflushed_connections.flush, self.work.put)
         self._build_control()
         self.channel = self._build_channel()
+        self._add_metrics()
         self.listeners = Listeners(self.config_changes.config, self.environment.network, self.channel, self._log)
         self.health = HealthCheck(
             self.broker_id,
@@ -330,6 +334,13 @@ class Broker:
             num_handlers=config.num_io_threads,
             log=self._log,
         )
+
+    def _add_metrics(self) -> None:
+        """In the order in which they are told."""
+        bounds, config = Bounds(), self.config_changes.config
+        self.metrics.add("requests", OfRequests(self.channel))
+        self.metrics.add("topics", OfTopics(self.data.replicas, bounds, lambda: config.value.metrics_per_partition))
+        self.metrics.add("left out", bounds.left_out)
 
     async def _start_data_plane(self, nursery: trio.Nursery) -> None:
         await nursery.start(self.channel.run)

@@ -44,18 +44,24 @@ def counters(name: str, help_text: str, labels: Sequence[str], rows: Iterable[La
 
 
 def quantiles(
-    name: str, help_text: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], Histogram, int]]
+    name: str,
+    help_text: str,
+    labels: Sequence[str],
+    rows: Iterable[tuple[Sequence[str], Histogram, int]],
+    *,
+    unit: int = 1000,
 ) -> Iterator[Metric]:
-    """A gauge of milliseconds for each quantile, and `<name>_count`.
+    """A gauge for each quantile, and `<name>_count`.
 
-    rows: values of the labels, what was measured lately, how often it was measured ever."""
+    rows: values of the labels, what was measured lately, how often it was measured ever. unit: what was recorded is so
+    much smaller than what is told (milliseconds)."""
     taken = list(rows)
     yield from gauges(
         name,
         help_text,
         (*labels, "quantile"),
         (
-            ((*values, quantile), times.percentile_us(float(quantile) * 100) / 1000)
+            ((*values, quantile), times.percentile_us(float(quantile) * 100) / unit)
             for values, times, _ in taken
             for quantile in QUANTILES
         ),

@@ -151,7 +151,7 @@ class Connection:
         """Store an answer; `flush` sends it when its turn has come."""
         slot.attachments = attachments
         slot.head = head
-        if slot.times is not None and slot.times.handled_at:
+        if slot.times is not None and slot.times.handled_at >= 0:
             slot.answered_at = trio.current_time()
         self.pending_bytes += len(head) + attachment_bytes
         if not self._dirty:

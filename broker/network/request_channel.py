@@ -21,7 +21,7 @@ Rules:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import trio
@@ -214,6 +214,11 @@ class RequestChannel:
     def budget_of(self, api: Api) -> ByteBudget:
         """Where bytes of this API's requests are charged."""
         return self._lines[api.scheduling].budget
+
+    def queues(self) -> Iterator[WorkQueue]:
+        """Where requests wait."""
+        for line in dict.fromkeys((*self._lines.values(), self._steps)):
+            yield line.queue
 
     # --- its tasks -----------------------------------------------------------------------------------------------
 

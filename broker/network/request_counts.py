@@ -32,15 +32,16 @@ STAGES = ("queue", "local", "remote", "response_queue", "send", "total")
 NUM_BUCKETS = 160
 """Enough for a thousand years."""
 UNKNOWN_CODE = "UNKNOWN"
+NOT_YET = -1.0
 
 
 class BurstTimes(msgspec.Struct, gc=False):
-    """Of the requests that were taken together: monotonic seconds, 0 where it did not come to that yet."""
+    """Of the requests that were taken together: monotonic seconds, `NOT_YET` where it did not come to that."""
 
     taken_at: float
-    begun_at: float = 0.0
-    """0: at once."""
-    handled_at: float = 0.0
+    begun_at: float = NOT_YET
+    """NOT_YET: at once, and in the burst."""
+    handled_at: float = NOT_YET
 
 
 class Buckets:
@@ -80,16 +81,16 @@ class RequestCounts:
         self.total = Buckets()
 
     def took(self, count: int, times: BurstTimes, answered_at: float, left_at: float, sent_at: float) -> None:
-        """`count` requests took the same way. answered_at: 0 where they were answered in their burst."""
+        """`count` requests took the same way. answered_at: NOT_YET where they were answered in their burst."""
         self.answered += count
-        taken_at = times.taken_at
-        begun_at = times.begun_at or taken_at
+        taken_at = begun_at = times.taken_at
         handled_at = left_at
-        if answered_at:
+        if answered_at >= 0:
             handled_at = times.handled_at
             self.remote.add((answered_at - handled_at) * 1e6, count)
             self.response_queue.add((left_at - answered_at) * 1e6, count)
-        if begun_at != taken_at:
+        if times.begun_at >= 0:
+            begun_at = times.begun_at
             self.queue.add((begun_at - taken_at) * 1e6, count)
         self.local.add((handled_at - begun_at) * 1e6, count)
         self.send.add((sent_at - left_at) * 1e6, count)
@@ -108,15 +109,21 @@ class RequestCounts:
     def histogram(self, stage: str) -> Histogram:
         """Of a stage's times so far, or of `sizes` (in bytes instead of microseconds)."""
         buckets: Buckets = getattr(self, stage)
-        made = Histogram()
-        wanted = self.requests if stage == "sizes" else self.answered
-        for bucket, count in enumerate(buckets.counts):
-            if count:
-                made.record(_middle(bucket), count)
-        if made.count < wanted:
-            made.record(0, wanted - made.count)
+        made = histogram_of(buckets.counts)
+        passed_by = (self.requests if stage == "sizes" else self.answered) - made.count
+        if passed_by > 0:
+            made.record(0, passed_by)
         made.total_us = int(buckets.total)
         return made
+
+
+def histogram_of(counts: Sequence[int]) -> Histogram:
+    """With each value in the middle of its bucket."""
+    made = Histogram()
+    for bucket, count in enumerate(counts):
+        if count:
+            made.record(_middle(bucket), count)
+    return made
 
 
 class CountsByApi:

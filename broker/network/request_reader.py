@@ -287,6 +287,7 @@ class RequestReader:
     def _refuse(self, connection: Connection, dialect: Dialect, api: Api, header: Header, failure: Message) -> None:
         """Answer with an error, in the request's place. Where the dialect cannot write it (it does not know how that
         version's answers look), the close is the answer."""
+        self._channel.counts.of_refusal(header.api_key, header.size_bytes, failure)
         try:
             answer = dialect.encode(api, header, failure, ())
         except LocalProtocolError as error:

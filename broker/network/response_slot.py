@@ -7,20 +7,20 @@ from collections.abc import Sequence
 import msgspec
 
 from strandline.broker.network.regions import Piece
-from strandline.broker.network.request_counts import BurstTimes, RequestCounts
+from strandline.broker.network.request_counts import NOT_YET, BurstTimes, RequestCounts
 
 
 class ResponseSlot(msgspec.Struct, eq=False):
     """head: None until answered, then the encoded frame up to its attachments (empty: answered by silence).
 
     counts, times: where its request is counted; None for what was refused before it had a handler. answered_at:
-    monotonic seconds; 0 where it was answered in its burst."""
+    monotonic seconds; NOT_YET where it was answered in its burst."""
 
     head: bytes | None = None
     attachments: Sequence[Piece] = ()
     counts: RequestCounts | None = None
     times: BurstTimes | None = None
-    answered_at: float = 0.0
+    answered_at: float = NOT_YET
 
 
 def count_answered(slots: Sequence[ResponseSlot], left_at: float, sent_at: float) -> None:

@@ -219,6 +219,11 @@ class Leadership:
         return len(self.isr) < self.replication_factor
 
     @property
+    def is_at_minimum(self) -> bool:
+        """One more that is lost, and nothing is committed."""
+        return len(self.isr) == self.required_isr_size
+
+    @property
     def may_commit(self) -> bool:
         """Enough are in sync, and nobody counts as having everything who would not get what is committed now."""
         return self.has_enough_replicas and not self.eligible

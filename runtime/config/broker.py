@@ -334,6 +334,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "A replication throttle that was not used saves up what its rate gives in such a window.")
     metrics_num_samples: int = int32(2, at_least(1), "Samples of a metric.", honoured=False)
     metrics_sample_window_ms: int = int64(30000, at_least(1), "Length of a sample.", honoured=False)
+    metrics_per_partition: bool = boolean(True, ANY,
+        "Series for each partition at /metrics, not only for topics and the broker.", dynamic=True)
     metric_reporters: tuple[str, ...] = strings((), ANY, "Classes that report metrics.", dynamic=True, honoured=False)
     # fmt: on
 

@@ -1,0 +1,102 @@
+"""What requests cost, by the names of Kafka's RequestMetrics; and by stage in native histograms, which add up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import trio
+from prometheus_client.core import Metric
+
+from strandline.broker.metrics.families import counters, gauge, histograms, quantiles
+from strandline.broker.network.request_channel import RequestChannel
+from strandline.broker.network.request_counts import STAGES, Buckets, RequestCounts, histogram_of, name_of_code
+from strandline.runtime.histogram import Histogram
+from strandline.runtime.recent_times import WINDOW_S
+
+PREFIX = "kafka_network_requestmetrics"
+KAFKAS_NAMES = {
+    "queue": ("requestqueuetimems", "Milliseconds in the queue of a handler"),
+    "local": ("localtimems", "Milliseconds until the handler was done"),
+    "remote": ("remotetimems", "Milliseconds of waiting for followers, for data or for a worker"),
+    "response_queue": ("responsequeuetimems", "Milliseconds behind the answers to earlier requests"),
+    "send": ("responsesendtimems", "Milliseconds until the kernel had the answer"),
+    "total": ("totaltimems", "Milliseconds in all"),
+}
+
+
+class OfRequests:
+    """A source. What is counted only grows; what is told as recent is what came since one to two minutes ago."""
+
+    def __init__(self, channel: RequestChannel) -> None:
+        self._channel = channel
+        self._since_s = 0.0
+        self._before: dict[tuple[str, str], list[int]] = {}
+        """(request, stage) → the buckets of one window ago, and how many were answered by then."""
+        self._before_that: dict[tuple[str, str], list[int]] = {}
+
+    def __call__(self) -> Iterator[Metric]:
+        rows = [(name, counts) for name, counts in self._channel.counts.named() if counts.requests]
+        self._turn(rows)
+        yield from counters(
+            f"{PREFIX}_requests", "Requests that came", ("request",), (((name,), row.requests) for name, row in rows)
+        )
+        yield from counters(
+            f"{PREFIX}_errors",
+            "Error codes that stood in answers",
+            ("request", "error"),
+            (((name, name_of_code(code)), n) for name, row in rows for code, n in sorted(row.errors.items())),
+        )
+        for stage, (kafkas_name, help_text) in KAFKAS_NAMES.items():
+            yield from quantiles(
+                f"{PREFIX}_{kafkas_name}",
+                help_text,
+                ("request",),
+                [((name,), self._recent(name, stage, row), row.answered) for name, row in rows],
+            )
+        yield from quantiles(
+            f"{PREFIX}_requestbytes",
+            "Bytes of a request",
+            ("request",),
+            [((name,), self._recent(name, "sizes", row), row.requests) for name, row in rows],
+            unit=1,
+        )
+        yield from histograms(
+            "strandline_request_stage_seconds",
+            "Time of a request, by stage",
+            ("request", "stage"),
+            (((name, stage), row.histogram(stage)) for name, row in rows for stage in STAGES),
+        )
+        queued = sum(len(queue.items) for queue in self._channel.queues())
+        yield gauge("kafka_network_requestchannel_requestqueuesize", "Requests that wait for a handler", queued)
+        unsent = len(self._channel.dirty)
+        yield gauge("kafka_network_requestchannel_responsequeuesize", "Connections with answers to send", unsent)
+
+    def _turn(self, rows: list[tuple[str, RequestCounts]]) -> None:
+        """Move the window on, once a minute."""
+        now = trio.current_time()
+        if now - self._since_s < WINDOW_S:
+            return
+        self._since_s = now
+        self._before_that = self._before
+        self._before = {
+            (name, stage): [*_buckets(row, stage).counts, row.answered] for name, row in rows for stage in _ALL
+        }
+
+    def _recent(self, name: str, stage: str, row: RequestCounts) -> Histogram:
+        counts = [*_buckets(row, stage).counts, row.answered]
+        before = self._before_that.get((name, stage))
+        if before is not None:
+            counts = [now - then for now, then in zip(counts, before, strict=True)]
+        *buckets, answered = counts
+        made = histogram_of(buckets)
+        if answered > made.count and stage != "sizes":  # those that this stage took no time of
+            made.record(0, answered - made.count)
+        return made
+
+
+_ALL = (*STAGES, "sizes")
+
+
+def _buckets(row: RequestCounts, stage: str) -> Buckets:
+    found: Buckets = getattr(row, stage)
+    return found

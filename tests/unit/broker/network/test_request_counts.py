@@ -1,0 +1,191 @@
+"""What a request took, stage by stage, on a clock that the test turns."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+
+from strandline.broker.network.limits import ConnectionLimits
+from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request_counts import STAGES, RequestCounts, kafka_name
+from strandline.protocol.api import ApiKey
+from strandline.protocol.errors import BrokerError, ErrorCode
+from strandline.protocol.messages import (
+    DeleteTopicsRequest,
+    FetchRequest,
+    FetchResponse,
+    MetadataRequest,
+    MetadataResponse,
+    PartitionProduceResponse,
+    ProduceResponse,
+    Request,
+    TopicProduceResponse,
+)
+from strandline.testkit.network import MemoryNetwork
+from support.pipeline import Pipeline, open_pipeline
+from support.raw_client import produce_frames, produce_request, request_frame
+
+OK = ProduceResponse([])
+
+
+def times_ms(counts: RequestCounts) -> dict[str, list[float]]:
+    """Stage → the different times there were."""
+    return {stage: [limit / 1000 for limit, _ in counts.histogram(stage).cumulated()] for stage in STAGES}
+
+
+def near(*values_ms: float) -> object:
+    """Buckets are a quarter of an octave wide."""
+    return pytest.approx(list(values_ms), rel=0.1, abs=0.001)
+
+
+def fetch(replica_id: int) -> FetchRequest:
+    return FetchRequest(0, 0, 0, [], replica_id)
+
+
+def counts_of(pipeline: Pipeline, name: str) -> RequestCounts:
+    return dict(pipeline.channel.counts.named())[name]
+
+
+async def test_what_is_answered_in_its_burst_waits_for_nothing(autojump_clock: trio.testing.MockClock) -> None:
+    async with open_pipeline({ApiKey.PRODUCE: lambda request: request.respond(OK)}) as pipeline:
+        client = await pipeline.connect()
+        await client.send(produce_frames(5, size=1000))
+        await client.responses(5)
+        counts = counts_of(pipeline, "Produce")
+        assert (counts.requests, counts.answered) == (5, 5)
+        assert times_ms(counts) == {stage: near(0) for stage in STAGES}
+        assert counts.sizes.total == 5 * len(produce_frames(1, size=1000))
+
+
+async def test_waiting_for_followers_is_remote_time(autojump_clock: trio.testing.MockClock) -> None:
+    parked: list[RequestInHand] = []
+    async with open_pipeline({ApiKey.PRODUCE: parked.append}) as pipeline:
+        client = await pipeline.connect()
+        await client.send(produce_frames(2))
+        await trio.sleep(0.080)
+        for request in parked:
+            request.respond(OK)
+        pipeline.channel.flush_responses()
+        await client.responses(2)
+        counts = counts_of(pipeline, "Produce")
+        assert counts.answered == 2
+        assert times_ms(counts) == {stage: near(80 if stage in ("remote", "total") else 0) for stage in STAGES}
+
+
+async def test_an_answer_waits_behind_those_to_earlier_requests(autojump_clock: trio.testing.MockClock) -> None:
+    parked: list[RequestInHand] = []
+    async with open_pipeline({ApiKey.PRODUCE: parked.append}) as pipeline:
+        client = await pipeline.connect()
+        await client.send(produce_frames(2))
+        await trio.sleep(0.010)
+        parked[1].respond(OK)
+        pipeline.channel.flush_responses()
+        await trio.sleep(0.040)
+        parked[0].respond(OK)
+        pipeline.channel.flush_responses()
+        await client.responses(2)
+        times = times_ms(counts_of(pipeline, "Produce"))
+        assert times["remote"] == near(10, 50)
+        assert times["response_queue"] == near(0, 40)
+        assert times["total"] == near(50)
+
+
+async def test_a_request_in_line_spends_queue_time_and_its_handler_local_time(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def slow(request: RequestInHand[DeleteTopicsRequest]) -> object:
+        await trio.sleep(0.030)
+        return request.api.failure(request.message, ErrorCode.NOT_CONTROLLER, "")
+
+    async with open_pipeline({ApiKey.DELETE_TOPICS: slow}, num_handlers=1) as pipeline:
+        for _ in range(2):
+            client = await pipeline.connect()
+            await client.send(request_frame(DeleteTopicsRequest(["t"], 1000)))
+        await trio.sleep(1)
+        counts = counts_of(pipeline, "DeleteTopics")
+        times = times_ms(counts)
+        assert times["queue"] == near(0, 30)
+        assert times["local"] == near(30)
+        assert times["remote"] == near(0)
+        assert times["total"] == near(30, 60)
+        assert counts.errors == {ErrorCode.NOT_CONTROLLER: 2}
+
+
+async def test_a_peer_that_reads_slowly_makes_send_time(autojump_clock: trio.testing.MockClock) -> None:
+    network = MemoryNetwork(window_bytes=64 * 1024)
+    large = MetadataResponse([], [], -1, "c" * 30_000)
+    async with open_pipeline({ApiKey.METADATA: lambda request: request.respond(large)}, network=network) as pipeline:
+        client = await pipeline.connect()
+        await client.send(request_frame(MetadataRequest([])) * 40)
+        await trio.sleep(0.100)
+        counts = counts_of(pipeline, "Metadata")
+        answered_at_once = counts.answered
+        assert answered_at_once < 40
+        await client.responses(40)
+        assert counts.answered == 40
+        assert max(times_ms(counts)["send"]) == pytest.approx(100, rel=0.1)
+
+
+async def test_fetches_are_told_apart_by_who_asks(autojump_clock: trio.testing.MockClock) -> None:
+    async with open_pipeline({ApiKey.FETCH: lambda request: request.respond(FetchResponse([]))}) as pipeline:
+        client = await pipeline.connect()
+        await client.send(request_frame(fetch(-1)) + 2 * request_frame(fetch(3)))
+        await client.responses(3)
+        assert counts_of(pipeline, "FetchConsumer").answered == 1
+        assert counts_of(pipeline, "FetchFollower").answered == 2
+
+
+async def test_errors_are_counted_wherever_they_stand_in_an_answer(autojump_clock: trio.testing.MockClock) -> None:
+    wrong = PartitionProduceResponse(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    answer = ProduceResponse([TopicProduceResponse("t", [wrong, PartitionProduceResponse(1, 0), wrong])])
+
+    def fail(request: RequestInHand[Request]) -> None:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "no")
+
+    handlers = {ApiKey.PRODUCE: lambda request: request.respond(answer), ApiKey.FETCH: fail}
+    async with open_pipeline(handlers) as pipeline:
+        client = await pipeline.connect()
+        await client.send(produce_frames(1) + request_frame(fetch(-1)))
+        await client.send(request_frame(produce_request(), version=99))
+        await client.responses(3)
+        assert counts_of(pipeline, "Produce").errors == {
+            ErrorCode.NOT_LEADER_OR_FOLLOWER: 2,
+            ErrorCode.UNSUPPORTED_VERSION: 1,
+        }
+        assert counts_of(pipeline, "Produce").requests == 2
+        assert counts_of(pipeline, "FetchConsumer").errors == {ErrorCode.INVALID_REQUEST: 1}
+
+
+async def test_requests_without_an_answer_are_counted_and_have_no_times(autojump_clock: trio.testing.MockClock) -> None:
+    async with open_pipeline({ApiKey.PRODUCE: lambda request: request.no_response()}) as pipeline:
+        client = await pipeline.connect()
+        await client.send(request_frame(produce_request(acks=0)) * 3)
+        await trio.testing.wait_all_tasks_blocked()
+        counts = counts_of(pipeline, "Produce")
+        assert (counts.requests, counts.answered) == (3, 0)
+
+
+async def test_a_connection_that_closes_takes_its_waiting_requests_along(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    parked: list[RequestInHand] = []
+    limits = ConnectionLimits(max_in_flight=10)
+    async with open_pipeline({ApiKey.PRODUCE: parked.append}, limits=limits) as pipeline:
+        client = await pipeline.connect()
+        await client.send(produce_frames(3))
+        await trio.testing.wait_all_tasks_blocked()
+        parked[0].connection.close("test")
+        for request in parked:
+            request.respond(OK)
+        pipeline.channel.flush_responses()
+        counts = counts_of(pipeline, "Produce")
+        assert (counts.requests, counts.answered) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [(ApiKey.LEADER_AND_ISR, "LeaderAndIsr"), (ApiKey.METADATA, "Metadata"), (ApiKey.LIST_OFFSETS, "ListOffsets")],
+)
+def test_apis_have_kafkas_names(key: ApiKey, name: str) -> None:
+    assert kafka_name(key) == name
