@@ -41,6 +41,7 @@ from strandline.broker.membership.registration import Registration
 from strandline.broker.membership.reported_losses import forget_reported_loss
 from strandline.broker.metrics.bounds import Bounds
 from strandline.broker.metrics.broker_life import BrokerState, broker_life
+from strandline.broker.metrics.exposition import Exposition
 from strandline.broker.metrics.of_requests import OfRequests
 from strandline.broker.metrics.of_topics import OfTopics
 from strandline.broker.metrics.sources import MetricSources
@@ -377,7 +378,10 @@ class Broker:
         """Bind first, so that the registration names real ports; register; then stand for election."""
         await self.listeners.bind()
         if self.config.admin_listener is not None:
-            admin = AdminPort(self.config.admin_listener, self.environment.network, self.health.check, self._log)
+            metrics = Exposition(self.metrics.collect).answer
+            admin = AdminPort(
+                self.config.admin_listener, self.environment.network, self.health.check, metrics, self._log
+            )
             await nursery.start(admin.run)
         await self.listeners.start_acceptors(nursery)
         await self.registration.register(self._registration_znode())

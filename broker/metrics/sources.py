@@ -7,7 +7,7 @@ of its own tell; the others are asked all the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from prometheus_client.core import Metric
 
@@ -34,8 +34,9 @@ class MetricSources:
         self._sources[name] = source
         self._failures[name] = 0
 
-    def collect(self) -> Iterator[Metric]:
-        """Everything there is now, lazily. Nothing is raised."""
+    def collect(self) -> Generator[Metric, None, None]:
+        """Everything there is now, lazily. Nothing is raised. What is thrown in, because the family that was yielded
+        cannot be written, counts as a failure of its source."""
         taken: set[str] = set()
         for name, source in list(self._sources.items()):
             try:
@@ -51,7 +52,7 @@ class MetricSources:
         )
 
 
-def _without_repeats(source: Source, taken: set[str]) -> Iterator[Metric]:
+def _without_repeats(source: Source, taken: set[str]) -> Generator[Metric, None, None]:
     """The slices of a source. ValueError for a family of which a sample's name is taken by another one."""
     last = None
     for metric in source():

@@ -66,8 +66,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     log_folder: Path | None = read_further(string(None, NOT_EMPTY,
         "Folder of the broker's own text logs; standard error where left out (Strandline's own key)."))
     admin_listener: Address | None = read_further(string("127.0.0.1:0", ANY,
-        "host:port of the admin port (HTTP: /live, /ready, /status). Port 0: any free one, printed at start; empty: "
-        "no admin port (Strandline's own key)."))
+        "host:port of the admin port (HTTP: /live, /ready, /status, /metrics). Port 0: any free one, printed at start; "
+        "empty: no admin port (Strandline's own key)."))
 
     # Listeners
     listeners: tuple[Listener, ...] = read_further(strings(("PLAINTEXT://127.0.0.1:9092",), NOT_EMPTY,
