@@ -18,7 +18,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "storage": ("disk", "segments", "producers", "log", "recovery", "cleaning", "manager", "inspection"),
     "controller": ("planning", "orders", "liveness", "partitions", "topics", "reassignments", "brokers", "term"),
     "broker": ("network", "quotas", "replication", "upkeep", "membership", "admin", "groups", "handlers", "metrics"),
-    "client": ("groups", "replicas"),
+    "client": ("groups", "replicas", "balance"),
     "spark_connector": ("options", "reading", "streaming", "writing", "pipelines"),
     "testkit": ("zookeeper", "disk", "network"),
 }

@@ -1,0 +1,1 @@
+"""How evenly a cluster's load lies on its brokers, and what to move where it does not."""

@@ -1,0 +1,115 @@
+"""What two scrapes of a broker tell of its load."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.client.balance.indicators import (
+    INDICATORS,
+    NoMetrics,
+    Passed,
+    Traffic,
+    indicators_of,
+    parsed,
+    traffic_of,
+)
+from strandline.protocol.types import TopicPartition
+
+BROKER = """# HELP process_cpu_seconds_total Processor time
+# TYPE process_cpu_seconds_total counter
+process_cpu_seconds_total {cpu}
+process_resident_memory_bytes 5e+07
+process_open_fds 321
+strandline_process_disk_read_bytes_total {read}
+strandline_process_disk_written_bytes_total 4000
+kafka_server_brokertopicmetrics_bytesin_total {topic_in}
+kafka_server_brokertopicmetrics_bytesin_total{{topic="a\\"b"}} 7
+kafka_server_brokertopicmetrics_replicationbytesin_total 0
+kafka_server_brokertopicmetrics_bytesout_total{{topic="t"}} {out}
+kafka_server_brokertopicmetrics_bytesout_total{{topic="u"}} {out}
+"""
+MACHINE = """strandline_node_cpu_seconds_total{{mode="user"}} {cpu}
+strandline_node_cpu_seconds_total{{mode="idle"}} {idle}
+strandline_node_cpu_seconds_total{{mode="iowait"}} {wait}
+strandline_node_network_receive_bytes_total{{device="lo"}} {lo}
+strandline_node_network_receive_bytes_total{{device="eth0"}} {cpu}
+strandline_node_disk_io_time_seconds_total{{device="sda"}} {wait}
+strandline_node_disk_io_time_seconds_total{{device="sdb"}} {idle}
+strandline_node_memory_memtotal_bytes 1000
+strandline_node_memory_memavailable_bytes 400
+strandline_node_filefd_allocated 55
+"""
+
+
+def passed(before: str, after: str, lasted_s: float = 5.0) -> Passed:
+    return Passed(parsed(before, 100.0), parsed(after, 100.0 + lasted_s))
+
+
+def test_counters_become_rates_and_gauges_are_those_of_the_second_look() -> None:
+    found = indicators_of(
+        passed(
+            BROKER.format(cpu=10.0, read=0, topic_in=1000, out=0),
+            BROKER.format(cpu=12.5, read=50, topic_in=6000, out=5),
+        )
+    )
+    assert found == {
+        "cpuUsed": 0.5,
+        "nwBytesIn": 1000.0,
+        "nwBytesOut": 2.0,
+        "ioRead": 10.0,
+        "ioWrite": 0.0,
+        "iowait": None,
+        "ioutil": None,
+        "memUsed": 5e7,
+        "fd": 321.0,
+    }
+    assert list(found) == [each.name for each in INDICATORS][2:]
+
+
+def test_what_the_broker_does_not_tell_of_itself_is_its_machines() -> None:
+    found = indicators_of(
+        passed(
+            MACHINE.format(cpu=0, idle=0, wait=0, lo=0),
+            MACHINE.format(cpu=10, idle=2.5, wait=7.5, lo=10**9),
+            lasted_s=10,
+        )
+    )
+    assert found["cpuUsed"] == 1.0 and found["nwBytesIn"] == 1.0
+    assert found["iowait"] == pytest.approx(0.375)
+    assert found["ioutil"] == pytest.approx(0.75)  # of the busier disk
+    assert (found["memUsed"], found["fd"], found["ioRead"], found["nwBytesOut"]) == (600.0, 55.0, None, None)
+
+
+def test_a_counter_that_went_down_is_not_known() -> None:
+    before, after = (BROKER.format(cpu=cpu, read=0, topic_in=0, out=0) for cpu in (9, 1))
+    assert indicators_of(passed(before, after))["cpuUsed"] is None
+
+
+def test_other_families_are_not_even_parsed_and_damaged_lines_are_one_error() -> None:
+    look = parsed("this is { no metric\n" + BROKER.format(cpu=1, read=1, topic_in=1, out=1), 0.0)
+    assert look.sum("process_open_fds") == 321
+    with pytest.raises(NoMetrics, match="Prometheus"):
+        parsed("process_open_fds many\n", 0.0)
+    assert parsed("<html>", 0.0).samples == {}
+
+
+def topics(end_0: int, end_1: int, in_bytes: int, out_bytes: int = 0) -> str:
+    return (
+        f'kafka_server_brokertopicmetrics_bytesin_total{{topic="t"}} {in_bytes}\n'
+        f'kafka_server_brokertopicmetrics_bytesout_total{{topic="t"}} {out_bytes}\n'
+        f'kafka_log_log_logendoffset{{topic="t",partition="0"}} {end_0}\n'
+        f'kafka_log_log_logendoffset{{topic="t",partition="1"}} {end_1}\n'
+        'kafka_log_log_logendoffset{topic="t",partition="x"} 1\n'
+    )
+
+
+def test_partitions_have_parts_of_their_topics_traffic_as_their_logs_grew() -> None:
+    led = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("silent", 0)]
+    found = traffic_of(passed(topics(0, 50, 0), topics(30, 60, 4000, 400), lasted_s=10), led)
+    assert found == {led[0]: Traffic(300.0, 30.0), led[1]: Traffic(100.0, 10.0), led[2]: Traffic(0.0, 0.0)}
+
+
+def test_partitions_of_which_none_grew_have_equal_parts() -> None:
+    led = [TopicPartition("t", 0), TopicPartition("t", 1)]
+    found = traffic_of(passed(topics(5, 5, 0, 0), topics(5, 5, 0, 200), lasted_s=10), led)
+    assert found == dict.fromkeys(led, Traffic(0.0, 10.0))

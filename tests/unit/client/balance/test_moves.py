@@ -1,0 +1,139 @@
+"""What is moved so that no broker has too much."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.client.balance.indicators import Traffic
+from strandline.client.balance.load import Load, load_of
+from strandline.client.balance.moves import Placed, Plan, planned
+from strandline.protocol.types import TopicPartition
+
+NO_RACKS: dict[int, str | None] = {}
+
+
+def tp(number: int) -> TopicPartition:
+    return TopicPartition("t", number)
+
+
+def cluster(*rows: tuple[int, ...]) -> dict[TopicPartition, Placed]:
+    """A partition for each: its replicas, all in sync, led by the first."""
+    return {tp(number): Placed(row[0], row, row) for number, row in enumerate(rows)}
+
+
+def counts(placed: Mapping[TopicPartition, Placed], brokers: int = 3) -> Load:
+    """By leaders and partitions only."""
+    everyone = range(1, brokers + 1)
+    return load_of(
+        {
+            "partitions": {each: sum(each in of.replicas for of in placed.values()) for each in everyone},
+            "leaders": {each: sum(each == of.leader for of in placed.values()) for each in everyone},
+        },
+        {},
+        0.1,
+    )
+
+
+def applied(placed: dict[TopicPartition, Placed], plan: Plan) -> dict[TopicPartition, Placed]:
+    changed = {
+        each.partition: Placed(
+            each.target if each.leads else placed[each.partition].leader, each.replicas, each.replicas
+        )
+        for each in plan.moves
+    }
+    return placed | changed
+
+
+def test_an_even_cluster_is_left_alone() -> None:
+    placed = cluster((1, 2, 3), (2, 3, 1), (3, 1, 2))
+    assert planned(counts(placed), placed, {}, NO_RACKS).moves == ()
+
+
+def test_leaders_move_to_replicas_in_sync_and_nothing_is_copied() -> None:
+    placed = cluster(*[(1, 2, 3)] * 6)
+    plan = planned(counts(placed), placed, {}, NO_RACKS)
+    assert len(plan.moves) == 4 and not any(each.copies for each in plan.moves)
+    assert sorted(each.target for each in plan.moves) == [2, 2, 3, 3]
+    assert counts(applied(placed, plan)).is_even
+    assert plan.deviations == pytest.approx({1: 0, 2: 0, 3: 0})
+    assert set(plan.elections) == set(plan.assignment(placed)) == {each.partition for each in plan.moves}
+    assert all(plan.assignment(placed)[each.partition][0] == each.target for each in plan.moves)
+
+
+def test_a_replica_that_is_not_in_sync_gets_no_leadership() -> None:
+    placed = {tp(number): Placed(1, (1, 2, 3), (1, 2)) for number in range(6)}
+    plan = planned(counts(placed), placed, {}, NO_RACKS)
+    assert plan.moves and {each.target for each in plan.moves if not each.copies} == {2}
+
+
+def test_a_large_partition_moves_rather_than_many_small_ones_unless_it_is_too_large() -> None:
+    placed = cluster(*[(1, 2)] * 5, *[(2, 1)] * 5)
+    traffic = {tp(number): Traffic(0.0, 100.0 if number == 3 else 1.0) for number in range(10)}
+    out = {1: 4 * 1.0 + 100, 2: 5.0}
+    load = load_of({"nwBytesOut": out | {3: 52.0}}, {}, 0.6)
+    assert load.uneven == [1, 2]
+    # The large one is as much as the whole gap: to move it would turn the two round.
+    assert len(planned(load, placed, traffic, NO_RACKS).moves) == 4
+    heavy = {tp(0): Traffic(0.0, 50.0), tp(1): Traffic(0.0, 50.0)}
+    plan = planned(load_of({"nwBytesOut": {1: 104.0, 2: 5.0, 3: 52.0}}, {}, 0.1), placed, heavy, NO_RACKS)
+    assert [each.partition for each in plan.moves] == [tp(0)]
+
+
+def test_to_a_new_broker_replicas_move() -> None:
+    placed = cluster(*[(1, 2), (2, 1)] * 6)
+    plan = planned(counts(placed), placed, {}, NO_RACKS)
+    assert all(each.copies and each.target == 3 for each in plan.moves)
+    after = applied(placed, plan)
+    assert counts(after).is_even
+    assert all(len(set(each.replicas)) == 2 for each in after.values())
+
+
+def test_who_copies_the_leaders_replica_is_preferred_afterwards() -> None:
+    placed = {tp(number): Placed(1, (2, 1), (2, 1)) for number in range(6)}
+    load = load_of({"leaders": {1: 6, 2: 6, 3: 0}, "partitions": {1: 6, 2: 6, 3: 0}}, {}, 0.1)
+    moves = [each for each in planned(load, placed, {}, NO_RACKS).moves if each.copies and each.leads]
+    assert moves and all(each.replicas[0] == each.target == 3 for each in moves)
+
+
+def test_no_rack_gets_a_second_replica_that_had_none_to_give() -> None:
+    placed = cluster(*[(1, 2), (2, 1)] * 6)
+    racks = {1: "a", 2: "b", 3: "b"}
+    plan = planned(counts(placed), placed, {}, racks)
+    assert plan.moves and {each.source for each in plan.moves if each.copies} == {2}
+
+
+def test_brokers_of_which_nothing_is_known_take_no_part() -> None:
+    placed = cluster(*[(1, 2, 9)] * 4, *[(9, 1, 2)] * 4)
+    load = load_of({"leaders": {1: 4, 2: 0}}, {}, 0.1)
+    plan = planned(load, placed, {}, NO_RACKS)
+    assert [(each.source, each.target) for each in plan.moves] == [(1, 2)] * 2
+
+
+def test_what_follows_no_partition_is_not_moved_away() -> None:
+    placed = cluster((1, 2, 3), (2, 3, 1), (3, 1, 2))
+    load = load_of({"memUsed": {1: 9.0, 2: 1.0, 3: 1.0}}, {}, 0.1)
+    plan = planned(load, placed, {}, NO_RACKS)
+    assert plan.moves == () and plan.deviations == pytest.approx(load.deviations)
+
+
+ROWS = st.lists(st.permutations([1, 2, 3, 4]).map(lambda row: tuple(row[:2])), min_size=1, max_size=40)
+
+
+@given(ROWS, st.randoms(use_true_random=False))
+def test_moves_never_make_it_worse_and_are_as_expected(rows: list[tuple[int, ...]], random) -> None:
+    placed = cluster(*rows)
+    traffic = {each: Traffic(random.choice([0.0, 1.0, 1000.0]), random.choice([0.0, 50.0])) for each in placed}
+    load = counts(placed, brokers=4)
+    plan = planned(load, placed, traffic, NO_RACKS)
+    after = applied(placed, plan)
+    found = counts(after, brokers=4)
+    assert found.deviations == pytest.approx(plan.deviations, abs=1e-9)
+    assert found.sigma <= load.sigma + 1e-9
+    assert len({each.partition for each in plan.moves}) == len(plan.moves)
+    assert all(len(set(each.replicas)) == 2 for each in after.values())
+    if load.is_even:
+        assert not plan.moves
