@@ -382,7 +382,7 @@ class Broker:
             admin = AdminPort(
                 self.config.admin_listener, self.environment.network, self.health.check, metrics, self._log
             )
-            await nursery.start(admin.run)
+            self.config_changes.dynamic.bound(await nursery.start(admin.run))
         await self.listeners.start_acceptors(nursery)
         await self.registration.register(self._registration_znode())
         nursery.start_soon(forget_reported_loss, self.log_manager, self.registration, self.environment.blocking)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+import msgspec
 import structlog
 
 from strandline.protocol.znodes import ConfigZnode
@@ -15,6 +16,7 @@ from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.dynamic import DynamicReading, Layer, with_dynamic
 from strandline.runtime.config.standing import Standing, read_overrides
 from strandline.runtime.coordination import Coordination
+from strandline.runtime.network import Address
 
 FOR_ALL = "<default>"
 ENTITY_TYPE = "brokers"
@@ -41,6 +43,12 @@ class DynamicConfig:
         self._is_troubled = bool(unreadable or reading.unusable)
         self._tell(reading, unreadable)
         return reading.config
+
+    def bound(self, admin_port: Address) -> None:
+        """The admin port listens there: who asks for `admin.listener` wants to reach it, and may have been left to
+        port 0."""
+        explicit = dict.fromkeys((*self.static.explicit, "admin.listener"))
+        self.static = msgspec.structs.replace(self.static, admin_listener=admin_port, explicit=tuple(explicit))
 
     async def layers(self) -> list[Layer]:
         """As they stand in ZooKeeper, the lowest first. CoordinationError."""

@@ -24,6 +24,7 @@ from strandline.runtime.config.dynamic import Layer, usable, with_dynamic
 from strandline.runtime.config.keys import ConfigKey
 from strandline.runtime.config.topic import TOPIC_KEYS, read_topic_config
 from strandline.runtime.config.values import Value
+from strandline.runtime.network import Address
 
 STAND_INS = {
     "log.retention.ms": ("log.retention.minutes", "log.retention.hours"),
@@ -68,7 +69,7 @@ def text_of(value: Value) -> str | None:
         return str(value).lower()
     if isinstance(value, float):
         return _java_double(value)
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and not isinstance(value, Address):
         return ",".join(map(str, value))
     if isinstance(value, dict):
         return ",".join(f"{name}:{each}" for name, each in value.items())

@@ -338,3 +338,15 @@ async def test_a_resource_is_described_once_per_request(autojump_clock: MockCloc
         invalid = ErrorCode.INVALID_REQUEST
         assert [result.error_code for result in response.results] == [invalid, 0, invalid]
         assert not response.results[0].configs
+
+
+async def test_a_broker_says_where_its_admin_port_listens_though_any_free_port_was_asked_for(
+    autojump_clock: MockClock,
+) -> None:
+    cluster = MemoryCluster(brokers=1, config={"admin.listener": "127.0.0.1:0"})
+    async with cluster.running():
+        error_code, [entry] = await describe(cluster, 1, (ConfigResource.BROKER, "1"), "admin.listener")
+    assert error_code == 0 and entry.value is not None
+    host, _, port = entry.value.rpartition(":")
+    assert host == "127.0.0.1" and int(port) > 0
+    assert any("admin port" in line and entry.value in line for line in cluster.history)

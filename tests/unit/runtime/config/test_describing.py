@@ -10,6 +10,7 @@ from strandline.runtime.config.describing import NOT_KNOWN, BrokerView, text_of,
 from strandline.runtime.config.dynamic import Layer
 from strandline.runtime.config.reading import load_broker_config
 from strandline.runtime.config.topic import TOPIC_KEYS
+from strandline.runtime.network import Address
 
 FILE = {"broker.id": "1", "zookeeper.connect": "z:1", "log.dirs": "/data"}
 
@@ -123,6 +124,7 @@ def test_a_value_that_cannot_be_used_is_no_place_and_the_topics_own_is_shown_as_
         (-0.00025, "-2.5E-4"),
         (1.7976931348623157e308, "1.7976931348623157E308"),
         (7, "7"),
+        (Address("::1", 9644), "[::1]:9644"),
     ],
 )
 def test_values_are_spelled_as_java_does(value: object, text: str | None) -> None:
