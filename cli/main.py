@@ -80,6 +80,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "configs": CommandEntry("strandline.cli.configs", "configs", "Show and change what is configured."),
     "groups": CommandEntry("strandline.cli.groups", "groups", "List, describe, reset and delete groups."),
     "reassign": CommandEntry("strandline.cli.reassign", "reassign", "Move partitions to other brokers."),
+    "load": CommandEntry("strandline.cli.load", "load", "Show how evenly brokers are loaded, and what to move."),
     "broker-decommission": CommandEntry(
         "strandline.cli.decommission", "decommission", "Move everything off a broker that is to go."
     ),

@@ -152,11 +152,11 @@ def _any_time_bound(text: str, now_ms: int, start: Bound | None, whole: str) -> 
     if text == "now":
         return Bound(BoundKind.TIMESTAMP, now_ms)
     if re.fullmatch(r"-" + _DURATION, text):
-        return Bound(BoundKind.TIMESTAMP, max(0, now_ms - _duration_ms(text[1:])))
+        return Bound(BoundKind.TIMESTAMP, max(0, now_ms - duration_ms(text[1:])))
     if re.fullmatch(_DURATION, text):
         if start is None or start.kind is not BoundKind.TIMESTAMP:
             raise InvalidOffset(f"time '{whole}': {text} has nothing to count from; write -{text} for {text} ago")
-        return Bound(BoundKind.TIMESTAMP, start.value + _duration_ms(text))
+        return Bound(BoundKind.TIMESTAMP, start.value + duration_ms(text))
     if text.isdigit():
         return Bound(BoundKind.TIMESTAMP, int(text) * (1 if len(text) >= _SHORTEST_MS_DIGITS else 1_000))
     try:
@@ -168,7 +168,10 @@ def _any_time_bound(text: str, now_ms: int, start: Bound | None, whole: str) -> 
     return Bound(BoundKind.TIMESTAMP, max(0, round(moment.timestamp() * 1000)))
 
 
-def _duration_ms(text: str) -> int:
+def duration_ms(text: str) -> int:
+    """`5s`, `1h30m`. InvalidOffset for what is no duration."""
+    if not re.fullmatch(_DURATION, text):
+        raise InvalidOffset(f"'{text}' is no duration; give for example 5s, 500ms or 1h30m")
     return round(
         sum(float(number) * _UNITS_MS[unit] for number, unit in re.findall(rf"(\d+(?:\.\d+)?)({_UNIT})", text))
     )

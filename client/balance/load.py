@@ -61,7 +61,7 @@ class Load:
 
     @property
     def heaviest_first(self) -> list[int]:
-        return sorted(self.shares, key=lambda each: (-self.shares[each], each))
+        return sorted(self.shares, key=lambda each: (-round(self.shares[each], 9), each))
 
     def share_of(self, indicator: str, broker_id: int) -> float:
         """D_x(n)."""

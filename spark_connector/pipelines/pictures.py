@@ -140,6 +140,65 @@ def bars(
     return _key(stacked, of_series) + _svg(BAR_HEIGHT + 24, unit, marks)
 
 
+def about_zero(
+    values: Mapping[str, float], *, limit: float, unit: str, shown: Callable[[float], str], wrong: str = "#ff725c"
+) -> str:
+    """A bar up or down for each name, with a line at `limit` on both sides; bars beyond it have the colour `wrong`."""
+    if not values:
+        return "<p>nothing to show</p>"
+    highest = max(limit, *map(abs, values.values())) * 1.05 or 1
+    middle = BAR_HEIGHT / 2
+    scale = (middle - 8) / highest
+    step = (WIDTH - LEFT - RIGHT) / len(values)
+    width = min(max(step * 0.8, 0.5), WIDEST_BAR)
+    every = math.ceil(len(values) / MOST_LABELS)
+    marks = []
+    for value in (-limit, 0.0, limit):
+        y = middle - value * scale
+        dashes = ' stroke-dasharray="4 3"' if value else ""
+        marks.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"{dashes}/>')
+        marks.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(shown(value))}</text>')
+    for place, (name, value) in enumerate(values.items()):
+        x = LEFT + place * step
+        top = middle - max(value, 0.0) * scale
+        colour = wrong if abs(value) > limit else COLOURS[0]
+        marks.append(
+            f'<rect x="{x + (step - width) / 2:.2f}" y="{top:.2f}" width="{width:.2f}" '
+            f'height="{abs(value) * scale:.2f}" fill="{escape(colour)}">'
+            f"<title>{escape(f'{name}: {shown(value)}')}</title></rect>"
+        )
+        if place % every == 0:
+            marks.append(
+                f'<text x="{x + step / 2:.1f}" y="{BAR_HEIGHT + 16}" text-anchor="middle">{escape(name)}</text>'
+            )
+    return _svg(BAR_HEIGHT + 24, unit, marks)
+
+
+def pie(parts: Mapping[str, float], *, label: str, colours: Mapping[str, str] | None = None) -> str:
+    """A slice for each name, clockwise from the top; the parts need not sum up to one."""
+    whole = sum(parts.values())
+    if not whole > 0:
+        return "<p>nothing to show</p>"
+    given = colours or {}
+    of_parts = [given.get(name, colour) for name, colour in zip(parts, _colours(parts), strict=True)]
+    radius = BAR_HEIGHT / 2 - 4
+    marks, turned = [], 0.0
+    for colour, (name, part) in zip(of_parts, parts.items(), strict=True):
+        # As the stroke of a circle of half the radius: one slice may be all of it, which an arc cannot draw.
+        around = math.pi * radius
+        marks.append(
+            f'<circle cx="{WIDTH / 2:.0f}" cy="{BAR_HEIGHT / 2:.0f}" r="{radius / 2:.2f}" fill="none" '
+            f'stroke="{escape(colour)}" stroke-width="{radius:.2f}" '
+            f'stroke-dasharray="{around * part / whole:.3f} {around:.3f}" '
+            f'transform="rotate({turned * 360 - 90:.3f} {WIDTH / 2:.0f} {BAR_HEIGHT / 2:.0f})">'
+            f"<title>{escape(f'{name}: {part / whole:.1%}')}</title></circle>"
+        )
+        turned += part / whole
+    return _key([f"{name}: {part / whole:.1%}" for name, part in parts.items()], of_parts) + _svg(
+        BAR_HEIGHT, label, marks
+    )
+
+
 def curves(
     lines: Mapping[str, Sequence[tuple[float, float]]],
     *,

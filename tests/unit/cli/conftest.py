@@ -412,7 +412,9 @@ class FakeAdmin(FakeClient, FakeMovingAdmin):
         self.cluster.settings["assigned"] = assignments
         self.cluster.settings["validate_only"] = validate_only
 
-    def describe_configs(self, kind: int, name: str) -> list[DescribeConfigsResourceResult]:
+    def describe_configs(
+        self, kind: int, name: str, *, timeout_ms: float | None = None
+    ) -> list[DescribeConfigsResourceResult]:
         if kind == ConfigResource.TOPIC and name not in self.cluster.topics:
             raise unknown(name)
         return [

@@ -57,6 +57,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "reassign.execute": ("plan.json",),
     "reassign.verify": (),
     "reassign.cancel": ("--all",),
+    "load": ("--threshold", "500%", *(f"--admin={broker_id}=127.0.0.1:1" for broker_id in (1, 2, 3))),
     "broker-decommission": ("3", "--dry-run"),
     "elect-leaders": ("--all",),
     "recover": ("t:0",),

@@ -1,0 +1,158 @@
+"""What `strandline load` is told, and what it says: weights, percent, the tables, the commands to run next."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from strandline.cli.tables import show_table
+from strandline.cli.wording import counted, sized
+
+if TYPE_CHECKING:
+    from strandline.cli.cluster_picture import PlanFigures
+    from strandline.client.balance.load import Load
+    from strandline.client.balance.moves import Move, Plan
+    from strandline.protocol.types import TopicPartition
+
+MOST_SHOWN = 20
+"""Of moves, as text; the file and JSON have all."""
+MOST_ELECTED = 20
+"""Partitions that are named in one command."""
+A_FILE = "even.json"
+
+
+def percent(text: str) -> float:
+    """`10%` or `10` → 0.1. UsageError."""
+    try:
+        value = float(text.strip().removesuffix("%")) / 100
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 100:
+        raise click.UsageError(f"--threshold '{text}' is no share in percent; give for example 10%")
+    return value
+
+
+def indicators_of_weights(text: str) -> dict[str, float]:
+    """`cpu=2,fd=0` → by whole names. UsageError."""
+    from strandline.client.balance.indicators import INDICATORS
+
+    names = [each.name for each in INDICATORS]
+    found: dict[str, float] = {}
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        name, _, value = part.partition("=")
+        exact = [each for each in names if each.lower() == name.strip().lower()]
+        meant = exact or [each for each in names if name.strip() and each.lower().startswith(name.strip().lower())]
+        if len(meant) != 1:
+            what = f"may be {' or '.join(meant)}" if meant else f"is none of {', '.join(names)}"
+            raise click.UsageError(f"--weights '{part}': {name.strip() or 'an empty name'} {what}")
+        try:
+            weight = float(value)
+        except ValueError:
+            weight = math.nan
+        if not 0 <= weight <= 1e6:
+            raise click.UsageError(f"--weights '{part}' has no number from 0 on; give for example {meant[0]}=2")
+        if meant[0] in found:
+            raise click.UsageError(f"--weights names {meant[0]} twice")
+        found[meant[0]] = weight
+    return found
+
+
+def shown_figure(indicator: str, figure: float) -> str:
+    """With its unit."""
+    from strandline.client.balance.indicators import INDICATORS
+
+    unit = next(each.unit for each in INDICATORS if each.name == indicator)
+    if unit == "share":
+        return f"{figure:.1%}"
+    if unit.startswith("bytes"):
+        return sized(figure) + unit.removeprefix("bytes")
+    return f"{figure:.0f}" if figure == int(figure) else f"{figure:.2f}"
+
+
+def show_load(
+    load: Load, plan: Plan, copies: PlanFigures, commands: Sequence[str], reassignment_file: Path | None
+) -> None:
+    """All of it, the broker with the largest share first."""
+    columns = ("broker", "share", "deviation", *load.readings)
+    rows = [
+        (
+            str(broker_id),
+            f"{load.shares[broker_id]:.1%}",
+            deviation_text(load.deviations[broker_id]),
+            *(shown_figure(name, of_each[broker_id]) for name, of_each in load.readings.items()),
+        )
+        for broker_id in load.heaviest_first
+    ]
+    show_table(columns, rows, columns)
+    for name, why in load.left_out.items():
+        click.echo(f"left out: {name}, {why}")
+    click.echo(verdict(load))
+    if not plan.moves:
+        if not load.is_even:
+            click.echo("Nothing that can be moved makes it more even: what differs does not come with partitions.")
+        return
+    click.echo()
+    show_table(
+        ("partition", "what", "from", "to"),
+        [(str(each.partition), what(each), str(each.source), str(each.target)) for each in plan.moves[:MOST_SHOWN]],
+        ("from", "to"),
+    )
+    if len(plan.moves) > MOST_SHOWN:
+        click.echo(f"and {len(plan.moves) - MOST_SHOWN} more; --reassignment-file and --output json have all")
+    click.echo(
+        f"{counted(len(plan.moves), 'partition')} to change, {counted(copies.replicas_to_move, 'replica')} to copy: "
+        f"{sized(copies.bytes_to_move)}; then {expected(load, plan)}"
+    )
+    if copies.plan and reassignment_file is not None:
+        click.echo(f"Wrote what to move to {reassignment_file}. To do it:")
+    elif copies.plan:
+        click.echo(f"To do it, run this again with --reassignment-file {A_FILE}, then:")
+    else:
+        click.echo("To do it:")
+    for command in commands:
+        click.echo(f"  {command}")
+
+
+def what(move: Move) -> str:
+    """What goes there, in words."""
+    if not move.copies:
+        return "leader"
+    return "replica and leader" if move.leads else "replica"
+
+
+def deviation_text(deviation: float) -> str:
+    return f"{round(deviation, 3) + 0.0:+.1%}"  # never −0.0
+
+
+def verdict(load: Load) -> str:
+    """One line."""
+    threshold = f"{load.threshold * 100:.4g} %"
+    spread = f"σ {load.sigma:.4f}, at most {load.sigma_bound:.4f}"
+    if load.is_even:
+        return f"The load is even: no broker deviates by more than {threshold} ({spread})."
+    named = ", ".join(f"broker {each} {deviation_text(load.deviations[each])}" for each in load.uneven)
+    return f"The load is UNEVEN: {named}; {threshold} is allowed ({spread})."
+
+
+def expected(load: Load, plan: Plan) -> str:
+    """What is left of the deviations after the moves."""
+    broker_id = max(plan.deviations, key=lambda each: abs(plan.deviations[each]))
+    return f"the farthest from the mean is broker {broker_id}, {deviation_text(plan.deviations[broker_id])}"
+
+
+def next_commands(plan: Plan, assignment: Mapping[TopicPartition, object], reassignment_file: Path | None) -> list[str]:
+    """What to run, one after the other."""
+    commands = []
+    if assignment:
+        path = shlex.quote(str(reassignment_file or A_FILE))
+        commands.append(f"strandline reassign execute {path} --wait")
+    elected = plan.elections
+    if elected:
+        named = " ".join(f"{tp.topic}:{tp.partition}" for tp in elected)
+        commands.append(f"strandline elect-leaders {named if len(elected) <= MOST_ELECTED else '--all'}")
+    return commands
