@@ -30,7 +30,7 @@ from strandline.client.balance.indicators import BYTES_IN, BYTES_OUT, CPU, LEADE
 from strandline.client.balance.load import Load, deviations_of, is_beyond
 from strandline.protocol.types import TopicPartition
 
-MOST_MOVES = 1000
+MOST_MOVES = 5000
 LEAST_GAIN = 1e-4
 """Of the square of the mean load: a move that brings less is not worth it."""
 
