@@ -41,9 +41,9 @@ from strandline.broker.membership.registration import Registration
 from strandline.broker.membership.reported_losses import forget_reported_loss
 from strandline.broker.metrics.bounds import Bounds
 from strandline.broker.metrics.broker_life import BrokerState, broker_life
+from strandline.broker.metrics.broker_sources import BrokerSources
 from strandline.broker.metrics.exposition import Exposition
-from strandline.broker.metrics.of_requests import OfRequests
-from strandline.broker.metrics.of_topics import OfTopics
+from strandline.broker.metrics.of_controller import OfController
 from strandline.broker.metrics.sources import MetricSources
 from strandline.broker.network.dialects.kafka import KAFKA
 from strandline.broker.network.dialects.native import NATIVE
@@ -198,7 +198,6 @@ class Broker:
         self._build_data_plane(self.unflushed_connections.flush, self.work.put)
         self._build_control()
         self.channel = self._build_channel()
-        self._add_metrics()
         self.listeners = Listeners(self.config_changes.config, self.environment.network, self.channel, self._log)
         self.health = HealthCheck(
             self.broker_id,
@@ -211,6 +210,15 @@ class Broker:
             self.coordination,
             self.listeners,
         )
+        self._build_metrics()
+
+    def _build_metrics(self) -> None:
+        bounds, config = Bounds(), self.config_changes.config
+        of_controller = OfController(self.controller, bounds)
+        self.broker_sources = BrokerSources(
+            bounds, config, self.channel, self.data, self.groups, of_controller, self.environment.network
+        )
+        self.broker_sources.add_to(self.metrics)
 
     def _build_data_plane(
         self, send_answers: Callable[[], None], submit: Callable[[Callable[[], Awaitable[None]]], None]
@@ -336,13 +344,6 @@ class Broker:
             log=self._log,
         )
 
-    def _add_metrics(self) -> None:
-        """In the order in which they are told."""
-        bounds, config = Bounds(), self.config_changes.config
-        self.metrics.add("requests", OfRequests(self.channel))
-        self.metrics.add("topics", OfTopics(self.data.replicas, bounds, lambda: config.value.metrics_per_partition))
-        self.metrics.add("left out", bounds.left_out)
-
     async def _start_data_plane(self, nursery: trio.Nursery) -> None:
         await nursery.start(self.channel.run)
         await nursery.start(self.data.followers.run)
@@ -366,6 +367,7 @@ class Broker:
             RetentionChecks(config, environment, logs, replicas, burst, self._log).run,
             DiskFailures(logs, replicas, burst, environment.blocking, self._log).run,
             self.registration.run,
+            self.broker_sources.run,
             partial(self.config_changes.run, self.topic_configs, replicas, burst),
             Cleaning(environment, logs, replicas, data.checkpoints, self._log).run,
         ]

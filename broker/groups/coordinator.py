@@ -27,6 +27,7 @@ from uuid import UUID
 import structlog
 import trio
 
+from strandline.broker.groups.counts import GroupCounts
 from strandline.broker.groups.deletions import Deletions
 from strandline.broker.groups.effects import Answer, GroupSettings, Write
 from strandline.broker.groups.group import Group
@@ -84,6 +85,7 @@ class GroupCoordinator:
         self.shards: dict[int, Shard] = {}
         """By partition of the topic."""
         self.deletions = Deletions()
+        self.counts = GroupCounts()
         config = replicas.config
         self.settings = GroupSettings(config.group_max_size, config.group_initial_rebalance_delay_ms / 1000)
 
@@ -189,7 +191,10 @@ class GroupCoordinator:
         self._appends.append(coordinated.shard.partition, [record], partial(self._written, coordinated, write))
 
     def _written(self, coordinated: Coordinated, write: Write, code: ErrorCode) -> None:
+        was_stable = coordinated.group.state is GroupState.STABLE
         coordinated.group.written(write, GROUP_ERRORS.get(code, code), trio.current_time())
+        if coordinated.group.state is GroupState.STABLE and not was_stable:
+            self.counts.completed_rebalances += 1
         self.carry_out(coordinated)
 
     def _look(self, coordinated: Coordinated, now: float) -> float:
@@ -220,7 +225,9 @@ class GroupCoordinator:
 
         def settle(code: ErrorCode) -> None:
             coordinated.offsets.settle(pending, is_committed=code is ErrorCode.NONE)
-            if code is not ErrorCode.NONE:
+            if code is ErrorCode.NONE:
+                self.counts.commits += count
+            else:
                 self.carry_out(coordinated)
 
         def answer(code: ErrorCode) -> None:
@@ -273,6 +280,7 @@ class GroupCoordinator:
         were forgotten before and whose tombstones are not committed yet."""
         group_id = coordinated.group.group_id
         records = coordinated.offsets.remove(topic, partitions)
+        self.counts.deletions += len(records)
         if unburied := coordinated.shard.unburied.get(group_id):
             with suppress(InvalidGroupRecord):  # of a topic whose name no record can hold
                 keys = dict.fromkeys(offset_key(group_id, topic, partition) for partition in partitions)
@@ -315,6 +323,7 @@ class GroupCoordinator:
                 records = coordinated.offsets.remove_deleted(deleted)
                 self.bury(coordinated.shard, coordinated.group.group_id, records, ignore)
                 count += len(records)
+            self.counts.deletions += count
             coordinated.deletions = self.deletions.latest
         return count
 

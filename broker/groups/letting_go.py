@@ -117,7 +117,9 @@ class LettingGo:
         for topic, partitions in offsets.expired(_standing(group), retention_ms, coordinator.burst.wall_ms()):
             if (group.state, group.generation, group.written_at_ms) != was:
                 return
-            coordinator.bury(coordinated.shard, group.group_id, offsets.remove(topic, partitions), ignore)
+            expired = offsets.remove(topic, partitions)
+            coordinator.counts.expirations += len(expired)
+            coordinator.bury(coordinated.shard, group.group_id, expired, ignore)
             yield 1 + len(partitions)
         if group.is_over and not offsets:
             tombstone = coordinator.end(coordinated, ErrorCode.UNKNOWN_MEMBER_ID)

@@ -17,7 +17,21 @@ MAX_GROUPS = 1000
 MAX_PARTITIONS = 10_000
 """In all of a family that has a series per partition."""
 
+MAX_LABEL_CHARACTERS = 249
+"""As long as a topic's name may be. Clients give their groups far longer ones."""
+
 T = TypeVar("T")
+
+
+def may_be_a_label(name: str) -> bool:
+    """Whether it can be told, and is short enough to be told in each of many series."""
+    if len(name) > MAX_LABEL_CHARACTERS:
+        return False
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # half a character, which a client may name its group
+        return False
+    return True
 
 
 class Bounds:

@@ -1,0 +1,122 @@
+"""Groups, by the names of Kafka's GroupMetadataManager and of kafka_exporter: each group is told by its coordinator.
+
+Lag is where a partition ends less what is committed. Where the end is not known the lag is left out, and so is a sum
+that would lack it: 0 would be taken for good news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from prometheus_client.core import Metric
+
+from strandline.broker.groups.coordinator import GroupCoordinator
+from strandline.broker.groups.shards import Coordinated
+from strandline.broker.groups.states import GroupState
+from strandline.broker.metrics.bounds import MAX_GROUPS, MAX_PARTITIONS, Bounds, may_be_a_label
+from strandline.broker.metrics.end_offsets import EndOffsets
+from strandline.broker.metrics.families import SLICE_SAMPLES, gauge, gauges
+from strandline.protocol.types import TopicPartition
+
+_MANAGER = "kafka_coordinator_group_groupmetadatamanager"
+_COUNTS = "kafka_server_group_coordinator_metrics"
+_GROUP = "kafka_consumergroup"
+_LABELS = ("consumergroup", "topic")
+
+
+class _Place(NamedTuple):
+    """Where a group goes on in a partition. end: None where that is not known."""
+
+    group: str
+    topic: str
+    partition: int
+    committed: int
+    end: int | None
+
+    @property
+    def lag(self) -> int | None:
+        """Never negative: the end may have been looked up before the commit."""
+        return None if self.end is None else max(self.end - self.committed, 0)
+
+
+class OfGroups:
+    """A source."""
+
+    def __init__(self, coordinator: GroupCoordinator, ends: EndOffsets, bounds: Bounds) -> None:
+        self._coordinator = coordinator
+        self._ends = ends
+        self._bounds = bounds
+
+    def __call__(self) -> Iterator[Metric]:
+        groups = [each for shard in self._coordinator.shards.values() for each in (shard.groups or {}).values()]
+        yield from _sizes(groups)
+        counts = self._coordinator.counts
+        for name, text, value in (
+            ("group_completed_rebalance_count", "Rebalances that ended with assignments", counts.completed_rebalances),
+            ("offset_commit_count", "Offsets that were committed", counts.commits),
+            ("offset_expiration_count", "Offsets that were let go of, too old", counts.expirations),
+            ("offset_deletion_count", "Offsets that were deleted", counts.deletions),
+        ):
+            yield gauge(f"{_COUNTS}_{name}", text, value)
+        yield from self._each([each for each in groups if may_be_a_label(each.group.group_id)], len(groups))
+
+    def _each(self, groups: list[Coordinated], count: int) -> Iterator[Metric]:
+        told = groups[:MAX_GROUPS]
+        members = f"{_GROUP}_members"
+        self._bounds.note(members, count - len(told))
+        text = "Members of each group"
+        rows = [((each.group.group_id,), float(len(each.group.members))) for each in told]
+        yield from gauges(members, text, ("consumergroup",), rows)
+        places: list[_Place] = []
+        left_out = 0
+        name, text = f"{_GROUP}_current_offset", "What each group has committed"
+        for number, each in enumerate(told, 1):
+            found = self._places(each)
+            places += islice(found, MAX_PARTITIONS - len(places))
+            left_out += sum(1 for _ in found)
+            if number % SLICE_SAMPLES == 0:
+                yield Metric(name, text, "gauge")
+        self._bounds.note(name, left_out)
+        rows_of_offsets = (((p.group, p.topic, str(p.partition)), float(p.committed)) for p in places)
+        yield from gauges(name, text, (*_LABELS, "partition"), rows_of_offsets)
+        rows_of_lags = (((p.group, p.topic, str(p.partition)), float(p.lag)) for p in places if p.lag is not None)
+        yield from gauges(f"{_GROUP}_lag", "How far each group is behind", (*_LABELS, "partition"), rows_of_lags)
+        yield from _sums(places)
+
+    def _places(self, coordinated: Coordinated) -> Iterator[_Place]:
+        group, committed = coordinated.group.group_id, coordinated.offsets.committed
+        for topic, partitions in committed.items():
+            for partition, offset in partitions.items():
+                end = self._ends.of(TopicPartition(topic, partition))
+                yield _Place(group, topic, partition, offset.offset, end)
+
+
+def _sizes(groups: list[Coordinated]) -> Iterator[Metric]:
+    """It looks at each group: now and then it yields a family without samples, for the loop to turn."""
+    by_state = dict.fromkeys(GroupState, 0)
+    offsets = 0
+    name, text = f"{_MANAGER}_numoffsets", "Offsets that are committed by groups that are coordinated here"
+    for number, each in enumerate(groups, 1):
+        by_state[each.group.state] += 1
+        offsets += each.offsets.count
+        if number % SLICE_SAMPLES == 0:
+            yield Metric(name, text, "gauge")
+    yield gauge(name, text, offsets)
+    yield gauge(f"{_MANAGER}_numgroups", "Groups that are coordinated here", len(groups))
+    for state, count in by_state.items():
+        yield gauge(f"{_MANAGER}_numgroups{state.value.lower()}", f"Groups in state {state.value}", count)
+
+
+def _sums(places: list[_Place]) -> Iterator[Metric]:
+    offsets: dict[tuple[str, str], float] = {}
+    lags: dict[tuple[str, str], float | None] = {}
+    for place in places:
+        key = (place.group, place.topic)
+        offsets[key] = offsets.get(key, 0.0) + place.committed
+        before = lags.get(key, 0.0)
+        lags[key] = None if before is None or place.lag is None else before + place.lag
+    yield from gauges(f"{_GROUP}_current_offset_sum", "The sum over a topic's partitions", _LABELS, offsets.items())
+    known = [(key, lag) for key, lag in lags.items() if lag is not None]
+    yield from gauges(f"{_GROUP}_lag_sum", "How far each group is behind in a topic", _LABELS, known)
