@@ -31,7 +31,7 @@ from strandline.cli.tables import show_table
 from strandline.cli.wording import counted
 
 if TYPE_CHECKING:
-    from strandline.spark_connector.pipelines.audit import AuditedPartition, AuditSummary
+    from strandline.client.replicas.audit import AuditedPartition, AuditSummary
 
 MOST_FINDINGS = 20
 """Of one replica as text; JSON and the page have all."""
@@ -75,7 +75,7 @@ def audit(
     _check_settings(servers, settings)
     ask_cluster(ctx, servers, settings)
     with pipeline("audit", output) as (spark, on_step):
-        from strandline.spark_connector.pipelines.audit import AuditOptions
+        from strandline.client.replicas.audit import AuditOptions
         from strandline.spark_connector.pipelines.audit import audit as run
 
         asked = AuditOptions(servers, topics, pattern, internal, allow_offline, client_settings(settings))
@@ -156,8 +156,8 @@ def _show(summary: AuditSummary) -> None:
 
 def _lines(partition: AuditedPartition) -> Iterator[str]:
     """What was found, but for what `_offline` tells."""
+    from strandline.client.replicas.audit import why
     from strandline.client.replicas.comparison import OFFLINE
-    from strandline.spark_connector.pipelines.audit import why
 
     name = f"{partition.topic}-{partition.partition}"
     for replica in partition.replicas:

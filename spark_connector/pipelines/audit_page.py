@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from strandline.spark_connector.pipelines.audit import (
+from strandline.client.replicas.audit import (
     BEHIND,
     DIFFERS,
     EQUAL,

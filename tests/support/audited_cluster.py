@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import Any
 
 from strandline.client.errors import AnsweredError, CannotReachBroker, ClientError, error_for
 from strandline.client.metadata import PartitionView, TopicView
@@ -14,9 +15,14 @@ from strandline.client.replicas.reading import Replica, ReplicaPart
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import EARLIEST_TIMESTAMP
 from strandline.protocol.types import TopicPartition
-from support.damaged_replicas import MemoryReplica
+from support.damaged_replicas import MemoryReplica, flipped, plain_batches
 
 TOPIC_ID = bytes(15) + b"\x01"
+T0 = TopicPartition("t", 0)
+SIZES = [3, 1, 4, 2, 5]
+"""Of the batches of each replica."""
+END = sum(SIZES)
+DAMAGED_AT = 4
 
 
 @dataclass
@@ -101,3 +107,19 @@ class MemoryAdmin:
         """What Spark does in tasks."""
         reader = Reader(self.read_replica)
         return [(work, look(reader, work)) for work in works]
+
+
+def audited_cluster(*partitions: TopicPartition, **fields: Any) -> MemoryAdmin:
+    """Three brokers; each has every partition."""
+    replicas = {
+        Replica(partition, broker): MemoryReplica(plain_batches(SIZES))
+        for partition in partitions
+        for broker in (1, 2, 3)
+    }
+    return MemoryAdmin(replicas, **fields)
+
+
+def damage(admin: MemoryAdmin, broker: int, partition: TopicPartition = T0) -> None:
+    """A bit of the batch at DAMAGED_AT is the other way round."""
+    stored = admin.replicas[Replica(partition, broker)].stored
+    stored[DAMAGED_AT] = flipped(stored[DAMAGED_AT], 65)

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from strandline.cli import audit as command
-from strandline.client.replicas.comparison import Finding
-from strandline.spark_connector.errors import UnknownTopic
-from strandline.spark_connector.pipelines import audit as auditing
-from strandline.spark_connector.pipelines.audit import (
+from strandline.client.replicas.audit import (
     STATES,
     AuditedPartition,
     AuditedReplica,
     AuditOptions,
     AuditSummary,
 )
+from strandline.client.replicas.comparison import Finding
+from strandline.spark_connector.errors import UnknownTopic
+from strandline.spark_connector.pipelines import audit as auditing
 
 
 def replica(broker: int, state: str = "equal", *, lag: int = 0, findings: tuple[Finding, ...] = ()) -> AuditedReplica:
