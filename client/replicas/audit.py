@@ -20,8 +20,8 @@ from typing import Any, Protocol
 
 from strandline.client.errors import ClientError, UnknownTopic
 from strandline.client.metadata import PartitionView, TopicView
-from strandline.client.replicas.comparison import DIFFERENCES, OFFLINE, UNREAD, Compared, Finding
-from strandline.client.replicas.looking import Asked, Known, Read, Reader, Work, look, plan, unconfirmed
+from strandline.client.replicas.comparison import DAMAGED, DIFFERENCES, OFFLINE, UNREAD, Compared, Finding
+from strandline.client.replicas.looking import WHOLE, Asked, Begin, Known, Read, Reader, Work, look, plan, unconfirmed
 from strandline.client.replicas.reading import Replica
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import DescribeConfigsResourceResult
@@ -51,6 +51,8 @@ class AuditOptions:
     allow_offline: bool = False
     """Replicas of brokers that are not running are told, but do not count."""
     client_settings: Mapping[str, Any] = field(default_factory=dict)
+    begin: Begin = WHOLE
+    """From where on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +123,26 @@ def audited(
     warn: Callable[[str], None] = lambda text: None,
 ) -> AuditSummary:
     """Compare; `run` looks at the pieces, `on_step` is told what is done now. UnknownTopic, the client's errors."""
+    return looked_at(admin, options, run, on_step=on_step, warn=warn).summary()
+
+
+def looked_at(
+    admin: Cluster,
+    options: AuditOptions,
+    run: Callable[[list[Work]], Results],
+    *,
+    on_step: Callable[[str], None] = lambda step: None,
+    warn: Callable[[str], None] = lambda text: None,
+) -> Audit:
+    """As `audited`, with what else is known than the summary."""
     on_step("looking at the cluster")
     topics, left_out = chosen_topics(admin, options)
-    state = Audit(admin, topics, options, warn)
+    state = Audit(admin, topics, left_out, options, warn)
     while works := state.next_look():
         replicas = len({(work.partition, broker) for work in works for broker in work.brokers})
         on_step(f"comparing {replicas:,} replicas" if state.looks == 1 else "looking again")
         state.take(run(works))
-    return state.summary(left_out)
+    return state
 
 
 def run_here(read: Read) -> Callable[[list[Work]], Results]:
@@ -185,11 +199,17 @@ class Audit:
     """What is known so far, piece by piece; what is not sure is looked at again."""
 
     def __init__(
-        self, admin: Cluster, topics: Mapping[str, TopicView], options: AuditOptions, warn: Callable[[str], None]
+        self,
+        admin: Cluster,
+        topics: Mapping[str, TopicView],
+        internal_left_out: tuple[str, ...],
+        options: AuditOptions,
+        warn: Callable[[str], None],
     ) -> None:
         self.looks = 0
         self._admin = admin
         self._topics = dict(topics)
+        self._internal_left_out = internal_left_out
         self._options = options
         self._warn = warn
         self._compacted: set[str] = set()
@@ -212,7 +232,9 @@ class Audit:
             return []
         self._before = found
         if not self.looks:
-            works, self._known = plan(self._admin, self._topics.values(), self._compacted, self._is_meant)
+            works, self._known = plan(
+                self._admin, self._topics.values(), self._compacted, self._is_meant, self._options.begin
+            )
         else:
             works = self._plan_again({replica.partition for replica in found})
         self.looks += 1
@@ -222,6 +244,11 @@ class Audit:
     def take(self, results: Results) -> None:
         for work, compared in results:
             self._pieces[work.piece] = work, dict(compared)
+
+    def _plan(
+        self, topics: Iterable[TopicView], is_meant: Callable[[TopicPartition], bool]
+    ) -> tuple[list[Work], Known]:
+        return plan(self._admin, topics, self._compacted, is_meant, self._options.begin)
 
     def _is_meant(self, partition: TopicPartition) -> bool:
         numbers = self._options.topics.get(partition.topic)
@@ -233,7 +260,7 @@ class Audit:
         self._update_topics()
         partitions = partitions | self._never_planned()
         topics = [self._topics[name] for name in sorted({each.topic for each in partitions} & set(self._topics))]
-        works, known = plan(self._admin, topics, self._compacted, partitions.__contains__)
+        works, known = self._plan(topics, partitions.__contains__)
         unread = {replica.partition for replica in self._known if self._known[replica].kind in (OFFLINE, UNREAD)}
         open_pieces = {
             piece
@@ -291,10 +318,37 @@ class Audit:
 
     # --- What came of it ---
 
-    def summary(self, internal_left_out: tuple[str, ...]) -> AuditSummary:
+    def reached(self) -> dict[Replica, int]:
+        """Up to where each replica was compared. One that could not be read begins where the others did, and what lies
+        behind bytes that are no batches is nothing to come back to."""
+        reached: dict[Replica, int] = {}
+        pieces = self._pieces_in_order()
+        for partition, view in self._views().items():
+            compared = {
+                broker: [piece[broker] for piece in pieces.get(partition, ()) if broker in piece]
+                for broker in view.replicas
+            }
+            if not compared.get(view.leader):
+                continue
+            begun, committed = _bounds(compared[view.leader])
+            for broker, results in compared.items():
+                replica, (_, end) = Replica(partition, broker), _bounds(results)
+                if not results:
+                    reached[replica] = self._options.begin.reached.get(replica, begun)
+                else:
+                    findings = [finding for each in results for finding in each.findings]
+                    ends_in_damage = any(each.kind == DAMAGED and each.end > end for each in findings)
+                    reached[replica] = committed if ends_in_damage else end
+        return reached
+
+    def _pieces_in_order(self) -> dict[TopicPartition, list[Mapping[int, Compared]]]:
         pieces: dict[TopicPartition, list[Mapping[int, Compared]]] = {}
         for (partition, _), (_, compared) in sorted(self._pieces.items()):
             pieces.setdefault(partition, []).append(compared)
+        return pieces
+
+    def summary(self) -> AuditSummary:
+        pieces = self._pieces_in_order()
         found = self._found()
         partitions = [
             self._partition(partition, view, pieces.get(partition, []), found)
@@ -312,7 +366,7 @@ class Audit:
             records=sum(each.records for each in replicas),
             size_bytes=sum(each.size_bytes for each in replicas),
             looks=self.looks,
-            internal_left_out=internal_left_out,
+            internal_left_out=self._internal_left_out,
             partitions=tuple(partitions),
         )
 

@@ -51,8 +51,9 @@ def compare_compacted(
     end: int,
     max_open_bytes: int = MAX_OPEN_BYTES,
 ) -> dict[int, Compared]:
-    """Broker → what became of its replica in [start, end), which has to be all of it. open_streams: begins to read, as
-    often as it is called, the leader's first."""
+    """Broker → what became of its replica in [start, end); what overtook its records may stand anywhere behind `start`,
+    since cleaning keeps the borders of batches. open_streams: begins to read at `start`, as often as it is called, the
+    leader's first."""
     results: dict[int, Compared] = {}
     left = [(0, 1)]
     while left:

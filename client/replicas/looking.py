@@ -11,6 +11,7 @@ one, made from a new plan, before anybody is told (`unconfirmed`).
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from strandline.client.errors import CannotReachBroker, ClientError, RequestTimedOut
@@ -40,6 +41,9 @@ PATIENCE_MS = 10_000
 """How long a plan waits for a broker that does not answer."""
 
 WAIT_MS = 500
+NO_SUCH_OFFSET = -1
+"""The answer about a time after the last record."""
+
 MAX_WAITS = 4
 """A follower learns with its next fetch what is committed; one in sync is waited for so often."""
 
@@ -69,6 +73,19 @@ Known = dict[Replica, Finding]
 """Replicas that are ahead, whose broker is gone, or that cannot be read."""
 
 
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """From where partitions are compared: their first record of `timestamp` (ms since 1970) or later, their beginning
+    or their end (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP). A replica in `reached` was compared up to there before; of the
+    replicas of a partition that can be read now, the one that has come least far decides."""
+
+    timestamp: int = EARLIEST_TIMESTAMP
+    reached: Mapping[Replica, int] = field(default_factory=dict)
+
+
+WHOLE = Begin()
+
+
 class Asked(Protocol):
     """What a plan needs of `Admin`."""
 
@@ -88,6 +105,7 @@ def plan(
     topics: Iterable[TopicView],
     compacted: Container[str],
     is_meant: Callable[[TopicPartition], bool] = lambda partition: True,
+    begin: Begin = WHOLE,
 ) -> tuple[list[Work], Known]:
     """What there is to compare of these topics, and what is wrong already. compacted: the names of those that are."""
     views = {
@@ -111,10 +129,30 @@ def plan(
     ends = admin.replica_offsets(followers, LATEST_TIMESTAMP, timeout_ms=PATIENCE_MS)
     starts = admin.replica_offsets(leaders, EARLIEST_TIMESTAMP, timeout_ms=PATIENCE_MS)
     ends |= admin.replica_offsets(leaders, LATEST_TIMESTAMP, timeout_ms=PATIENCE_MS)
+    begins = starts | _begins(admin, leaders, ends, begin.timestamp)
     works: list[Work] = []
     for partition, view in views.items():
-        works += _of_partition(partition, view, starts, ends, partition.topic in compacted, known)
+        for whole in _of_partition(partition, view, starts, ends, partition.topic in compacted, known):
+            first = begins[Replica(partition, view.leader)]
+            if isinstance(first, Exception):
+                text = f"the leader, broker {view.leader}, does not say where to begin: {first}"
+                known.update((Replica(partition, broker), Finding(UNREAD, 0, 0, 1, text)) for broker in whole.brokers)
+                continue
+            wished = min(begin.reached.get(Replica(partition, broker), first) for broker in whole.brokers)
+            part = whole._replace(start=min(max(whole.start, wished), whole.end))
+            works += [part] if part.is_compacted else _pieces(part)
     return works, known
+
+
+def _begins(admin: Asked, leaders: Mapping[Replica, int], ends: ReplicaOffsets, timestamp: int) -> ReplicaOffsets:
+    """Where what is asked for begins, of each leader; nothing where that is its whole log."""
+    if timestamp == EARLIEST_TIMESTAMP:
+        return {}
+    found = {leader: ends[leader] for leader in leaders}
+    if timestamp == LATEST_TIMESTAMP:
+        return found
+    later = admin.replica_offsets(leaders, timestamp, timeout_ms=PATIENCE_MS)
+    return found | {leader: first for leader, first in later.items() if first != NO_SUCH_OFFSET}
 
 
 def _leads(replica: Replica, views: Mapping[TopicPartition, PartitionView]) -> bool:
@@ -139,6 +177,7 @@ def _of_partition(
     is_compacted: bool,
     known: Known,
 ) -> Iterator[Work]:
+    """All of it; nothing where it cannot be compared."""
     leading = Replica(partition, view.leader)
     start, end = starts.get(leading), ends.get(leading)
     readable = []
@@ -159,10 +198,9 @@ def _of_partition(
             text = f"the leader, broker {view.leader}, cannot be read"
             known[Replica(partition, broker)] = Finding(UNREAD, 0, 0, 1, text)
         return
-    whole = Work(
+    yield Work(
         partition, view.leader_epoch, tuple(readable), view.in_sync_replicas, start, max(start, end), is_compacted
     )
-    yield from [whole] if is_compacted else _pieces(whole)
 
 
 def _pieces(whole: Work) -> Iterator[Work]:
@@ -227,10 +265,10 @@ def unconfirmed(found: Iterable[Finding], before: Iterable[Finding]) -> Iterator
     that it cannot be read."""
     before = list(before)
     kinds = {each.kind for each in before}
-    spans = sorted((each.start, each.end) for each in before if each.kind in _AT_OFFSETS)
+    spans = sorted((each.start, each.end) for each in before if each.kind in AT_OFFSETS)
     reached = place = 0
     for finding in sorted(found, key=lambda each: each.end):
-        if finding.kind not in _AT_OFFSETS:
+        if finding.kind not in AT_OFFSETS:
             if finding.kind not in kinds:
                 yield finding
             continue
@@ -240,4 +278,5 @@ def unconfirmed(found: Iterable[Finding], before: Iterable[Finding]) -> Iterator
             yield finding
 
 
-_AT_OFFSETS = (DAMAGED, MISSING, DIFFERENT)
+AT_OFFSETS = (DAMAGED, MISSING, DIFFERENT)
+"""Kinds of findings that are told from others by where they are."""

@@ -15,7 +15,7 @@ from strandline.client.replicas.reading import Replica, ReplicaPart
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import EARLIEST_TIMESTAMP
 from strandline.protocol.types import TopicPartition
-from support.damaged_replicas import MemoryReplica, flipped, plain_batches
+from support.damaged_replicas import BEGAN_AT_MS, MemoryReplica, flipped, plain_batches
 
 TOPIC_ID = bytes(15) + b"\x01"
 T0 = TopicPartition("t", 0)
@@ -91,7 +91,11 @@ class MemoryAdmin:
         if replica.broker_id in self.unreachable:
             return CannotReachBroker(f"broker {replica.broker_id} cannot be reached")
         log = self.replicas[replica]
-        return log.log_start if timestamp == EARLIEST_TIMESTAMP else max(log.ends.values(), default=log.log_start)
+        end = max(log.ends.values(), default=log.log_start)
+        if timestamp >= 0:
+            first = max(timestamp - BEGAN_AT_MS, log.log_start)
+            return first if first < end else -1
+        return log.log_start if timestamp == EARLIEST_TIMESTAMP else end
 
     def read_replica(self, replica: Replica, offset: int, *, leader_epoch: int, max_wait_ms: int) -> ReplicaPart:
         if replica.broker_id in self.unreachable:

@@ -15,12 +15,15 @@ from strandline.protocol.records import Record, assign_offset, build_batch, deco
 from strandline.protocol.records.batch import CRC_START, HEADER, HEADER_BYTES, LENGTH_PREFIX_BYTES, read_header
 from strandline.storage.cleaning.rewrite import encode_varint
 
+BEGAN_AT_MS = 1000
+"""The timestamp of the record at offset 0; each has one more."""
+
 KeyAndValue = tuple[bytes | None, bytes | None]
 
 
 def batch_at(offset: int, records: Sequence[KeyAndValue], epoch: int = 0) -> bytes:
     """A batch of these records from that offset on."""
-    made = bytearray(build_batch([(1000 + offset + place, *each) for place, each in enumerate(records)]))
+    made = bytearray(build_batch([(BEGAN_AT_MS + offset + place, *each) for place, each in enumerate(records)]))
     assign_offset(made, offset, epoch)
     return bytes(made)
 
