@@ -6,15 +6,12 @@ It starts a Spark of its own on this machine, once the cluster has answered; wha
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from strandline.cli.audit_text import chosen_options, show_audit, topics_of
 from strandline.cli.options import (
     ask_cluster,
     bootstrap_option,
@@ -23,18 +20,9 @@ from strandline.cli.options import (
     page_option,
     settings_option,
     show_json,
-    topic_and_partitions,
 )
 from strandline.cli.session import EXIT_DIFFERENT, bootstrap_of, session_of
 from strandline.cli.spark_session import pipeline, warn
-from strandline.cli.tables import show_table
-from strandline.cli.wording import counted
-
-if TYPE_CHECKING:
-    from strandline.client.replicas.audit import AuditedPartition, AuditSummary
-
-MOST_FINDINGS = 20
-"""Of one replica as text; JSON and the page have all."""
 
 
 @click.command(
@@ -42,12 +30,7 @@ MOST_FINDINGS = 20
     "strandline audit --topics 'clicks-.*' --output json"
 )
 @bootstrap_option
-@click.argument("wanted", nargs=-1, metavar="[TOPIC[:PARTITION,…]]…")
-@click.option(
-    "--topics", "pattern", metavar="REGEX", help="Topics whose whole name matches; else all topics but internal ones."
-)
-@click.option("--internal", is_flag=True, help="Internal topics, too: the brokers' own (__consumer_offsets).")
-@click.option("--allow-offline", is_flag=True, help="Exit with 0 though brokers are not running, if the rest is equal.")
+@chosen_options
 @page_option
 @output_option
 @settings_option
@@ -68,9 +51,7 @@ def audit(
     Finds damaged bytes, missing and different batches, replicas ahead of their leader. Compacted topics are compared by
     their records. Brokers go on working meanwhile; what is found is looked at twice. Exits with 3 unless all is equal:
     a replica that lags counts as equal as far as it has come."""
-    topics, pattern = _topics(wanted), _checked(pattern)
-    if topics and (pattern is not None or internal):
-        raise click.UsageError("name topics, or choose them by --topics and --internal, not both")
+    topics, pattern = topics_of(wanted, pattern, internal=internal)
     servers = bootstrap_of(session_of(ctx), bootstrap)
     _check_settings(servers, settings)
     ask_cluster(ctx, servers, settings)
@@ -87,26 +68,8 @@ def audit(
     if output == "json":
         show_json("audit", **asdict(summary))
     else:
-        _show(summary)
+        show_audit(summary)
     return 0 if summary.is_equal else EXIT_DIFFERENT
-
-
-def _topics(wanted: tuple[str, ...]) -> dict[str, tuple[int, ...] | None]:
-    topics: dict[str, tuple[int, ...] | None] = {}
-    for each in wanted:
-        topic, numbers = topic_and_partitions(each)
-        if topic in topics:
-            raise click.UsageError(f"topic {topic} is named twice")
-        topics[topic] = None if numbers is None else tuple(numbers)
-    return topics
-
-
-def _checked(pattern: str | None) -> str | None:
-    try:
-        re.compile(pattern or "")
-    except re.error as error:
-        raise click.UsageError(f"--topics '{pattern}' is no regular expression: {error}") from None
-    return pattern
 
 
 def _check_settings(servers: str, settings: tuple[str, ...]) -> None:
@@ -118,71 +81,3 @@ def _check_settings(servers: str, settings: tuple[str, ...]) -> None:
         from_mapping(AdminSettings, {"bootstrap_servers": servers, **client_settings(settings)})
     except InvalidClientConfig as error:
         raise click.UsageError(str(error)) from None
-
-
-def _show(summary: AuditSummary) -> None:
-    from strandline.spark_connector.pipelines.pictures import size_text
-
-    columns = ("partition", "leader", "replicas", "from offset", "to offset", "batches", "data", "result")
-    rows = [
-        (
-            f"{each.topic}-{each.partition}",
-            str(each.leader),
-            ",".join(str(replica.broker_id) for replica in each.replicas),
-            str(min((replica.start for replica in each.replicas if replica.batches), default=0)),
-            str(max((replica.end for replica in each.replicas), default=0)),
-            str(sum(replica.batches for replica in each.replicas)),
-            size_text(sum(replica.size_bytes for replica in each.replicas)),
-            each.state,
-        )
-        for each in summary.partitions
-    ]
-    if rows:
-        show_table(columns, rows, columns[3:7])
-    for partition in summary.partitions:
-        for line in _lines(partition):
-            click.echo(line)
-    for why, replicas in _offline(summary).items():
-        click.echo(f"{counted(replicas, 'replica')}: {why}")
-    counts = ", ".join(f"{count:,} {state}" for state, count in summary.replicas_by_state.items() if count)
-    partitions = counted(len(summary.partitions), "partition")
-    click.echo(
-        f"{partitions}, {summary.replicas:,} replicas: {counts or 'nothing to compare'}; "
-        f"{summary.batches:,} batches, {size_text(summary.size_bytes)} compared"
-    )
-    if summary.internal_left_out:
-        click.echo(f"internal topics were left out (--internal compares them): {', '.join(summary.internal_left_out)}")
-
-
-def _lines(partition: AuditedPartition) -> Iterator[str]:
-    """What was found, but for what `_offline` tells."""
-    from strandline.client.replicas.audit import why
-    from strandline.client.replicas.comparison import OFFLINE
-
-    name = f"{partition.topic}-{partition.partition}"
-    for replica in partition.replicas:
-        where = f"{name} on broker {replica.broker_id}"
-        findings = [finding for finding in replica.findings if finding.kind != OFFLINE]
-        for finding in findings[:MOST_FINDINGS]:
-            place = f" [{finding.start}, {finding.end})" if finding.end > finding.start else ""
-            more = f" (the first of {finding.count})" if finding.count > 1 else ""
-            yield f"{where}: {finding.kind}{place}: {why(finding)}{more}"
-        if len(findings) > MOST_FINDINGS:
-            yield f"{where}: {len(findings) - MOST_FINDINGS} more findings (--output json and --page have them)"
-        if replica.lag:
-            sync = "" if replica.in_sync else ", not in sync"
-            yield f"{where}: behind: {replica.lag} offsets from {replica.end} on could not be compared{sync}"
-
-
-def _offline(summary: AuditSummary) -> dict[str, int]:
-    """Why replicas were not there, and how many: a broker that is down has thousands, which say all the same."""
-    from strandline.client.replicas.comparison import OFFLINE
-
-    texts = (
-        finding.text
-        for partition in summary.partitions
-        for replica in partition.replicas
-        for finding in replica.findings
-        if finding.kind == OFFLINE
-    )
-    return Counter(texts)

@@ -96,6 +96,9 @@ COMMANDS: dict[str, CommandEntry] = {
     "archive": CommandEntry("strandline.cli.archive", "archive", "Archive a topic as Parquet files, by day."),
     "restore": CommandEntry("strandline.cli.archive", "restore", "Write an archive back into a topic."),
     "audit": CommandEntry("strandline.cli.audit", "audit", "Compare all replicas of all partitions, by checksum."),
+    "verify-replicas": CommandEntry(
+        "strandline.cli.verify_replicas", "verify_replicas", "Compare replicas, now or round by round."
+    ),
     "history": CommandEntry("strandline.cli.history", "history", "Show who led what when, and every outage."),
     "bench": CommandEntry("strandline.cli.bench", "bench", "Measure throughput and latency of a cluster."),
     "dump-log": CommandEntry("strandline.cli.dump_log", "dump_log", "Show what segment and index files hold."),

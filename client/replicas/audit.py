@@ -145,12 +145,17 @@ def looked_at(
     return state
 
 
-def run_here(read: Read) -> Callable[[list[Work]], Results]:
-    """In this process, one piece after the other. read: `Admin.read_replica`."""
+def run_here(
+    read: Read, on_piece: Callable[[Work, int, int], None] = lambda work, number, of: None
+) -> Callable[[list[Work]], Results]:
+    """In this process, one piece after the other. read: `Admin.read_replica`. on_piece: is told of each piece before it
+    is compared, which it is and of how many."""
 
     def run(works: list[Work]) -> Results:
         reader = Reader(read)
-        return [(work, look(reader, work)) for work in works]
+        for number, work in enumerate(works):
+            on_piece(work, number, len(works))
+            yield work, look(reader, work)
 
     return run
 

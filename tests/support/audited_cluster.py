@@ -44,6 +44,8 @@ class MemoryAdmin:
     before_plan: Callable[[int], None] = lambda time: None
     described: int = 0
     asked_configs: int = 0
+    max_bytes: int = 0
+    """What was asked for last."""
     waits: list[int] = field(default_factory=list)
 
     def describe_topics(self) -> dict[str, TopicView]:
@@ -97,7 +99,10 @@ class MemoryAdmin:
             return first if first < end else -1
         return log.log_start if timestamp == EARLIEST_TIMESTAMP else end
 
-    def read_replica(self, replica: Replica, offset: int, *, leader_epoch: int, max_wait_ms: int) -> ReplicaPart:
+    def read_replica(
+        self, replica: Replica, offset: int, *, leader_epoch: int, max_wait_ms: int, max_bytes: int = 0
+    ) -> ReplicaPart:
+        self.max_bytes = max_bytes
         if replica.broker_id in self.unreachable:
             raise CannotReachBroker(f"broker {replica.broker_id} cannot be reached")
         if leader_epoch != self.epoch:

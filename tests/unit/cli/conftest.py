@@ -495,6 +495,9 @@ class FakeAdmin(FakeClient, FakeMovingAdmin):
             raise NoBrokerReachable("no broker answers")
         return self.cluster.moves.view()
 
+    def read_replica(self, *_: object, **__: object) -> Any:
+        raise ClientError("no replica can be read")
+
     def list_topics(self) -> list[str]:
         return list(self.cluster.topics)
 

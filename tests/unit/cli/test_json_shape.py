@@ -20,6 +20,7 @@ from strandline.cli.main import cli
 from strandline.client.errors import NoBrokerReachable
 from strandline.client.groups.administration import GroupOffset, GroupView
 from strandline.client.metadata import PartitionView
+from strandline.client.replicas.rounds import Round, Rounds
 from strandline.protocol.types import TopicPartition
 from strandline.runtime import http_client
 from strandline.spark_connector.pipelines import archive as archiving
@@ -65,6 +66,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "archive": ("t", "--to", "archived"),
     "restore": ("archived", "-t", "t"),
     "audit": (),
+    "verify-replicas": ("--once",),
     "history": (".",),
     "dump-log": ("recovery-point-offset-checkpoint",),
     "log-check": ("empty",),
@@ -130,6 +132,7 @@ def site(shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(archiving, "archive", lambda *_, **__: archived)
     monkeypatch.setattr(restoring, "restore", lambda *_, **__: restored)
     monkeypatch.setattr(auditing, "audit", lambda *_, **__: summary_of(EQUAL))
+    monkeypatch.setattr(Rounds, "next", lambda self: Round(summary_of(EQUAL), (), None))
     monkeypatch.setattr(telling, "history", lambda *_, **__: SUMMARY)
     return shell
 

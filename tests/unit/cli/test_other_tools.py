@@ -19,6 +19,8 @@ import pytest
         (("configs", "--entity-type", "topics"), "here it is -t TOPIC, --broker ID or --all-brokers"),
         (("consume", "--consumer-property", "a=b"), "no such option '--consumer-property': here it is -X KEY=VALUE"),
         (("consume", "--whitelist", "t"), "here it is -r REGEX"),
+        (("verify-replicas", "--fetch-size", "1"), "here it is --max-bytes BYTES"),
+        (("verify-replicas", "--topics-include", "t"), "here it is --topics REGEX"),
         (("produce", "--broker-list", "a:1"), "here it is -b HOST:PORT"),
         (("offsets", "--topic", "t"), "here it is strandline offsets [TOPIC[:0,1]]…"),
         (("offsets", "t", "--time", "-1"), "here it is --at @TIME"),
