@@ -107,8 +107,9 @@ def told_histories(
 ) -> Iterator[Histories]:
     """The history of every partition, as a data frame that lasts as long as the context. NoChangeLogs,
     InvalidOption, OSError."""
+    from strandline.runtime.log_lines import pieces
     from strandline.spark_connector.pipelines import history_rows as rows
-    from strandline.spark_connector.pipelines.history_files import ReadTask, pieces
+    from strandline.spark_connector.pipelines.history_files import ReadTask
 
     check_options(options)
     on_step(f"reading {len(options.files)} files")

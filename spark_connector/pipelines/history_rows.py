@@ -4,7 +4,7 @@
 
 Rows of EVENTS are the events of `protocol/history`, and beside them, per batch, the runs of lines that each broker
 wrote (kind `run`: `time_ms` to `last_ms`, so many `lines`) and how many lines nobody can read (kind `unreadable`). Of a
-file: how many lines were too long to be read (`too long`), and that it is `cut` (`history_files`).
+file: how many lines were too long to be read (`too long`), and that it is `cut` (`runtime/log_lines`).
 """
 
 from __future__ import annotations
