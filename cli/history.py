@@ -15,7 +15,7 @@ import click
 
 from strandline.cli.cluster_commands import data_option
 from strandline.cli.cluster_state import DATA_VARIABLE
-from strandline.cli.options import output_option, page_option, show_json
+from strandline.cli.options import moment_ms, output_option, page_option, partition_numbers, show_json
 from strandline.cli.session import session_of
 from strandline.cli.spark_session import pipeline, warn
 from strandline.cli.tables import show_table
@@ -65,8 +65,8 @@ def history(
     and below: else in the folder of the embedded cluster. An outage lasts from the last sign of life of a leader (or
     from when nobody in sync was left) until the next one leads."""
     now_ms = session_of(ctx).now_ms()
-    since_ms, until_ms = _time("--since", since, now_ms), _time("--until", until, now_ms)
-    numbers = _numbers(partitions)
+    since_ms, until_ms = moment_ms("--since", since, now_ms), moment_ms("--until", until, now_ms)
+    numbers = partition_numbers("--partitions", partitions)
     files, missing = _files(paths, data_dir)
     for path in missing:
         warn(f"{path} is missing: what it would tell is left out")
@@ -89,29 +89,6 @@ def history(
 
 
 # --- What is asked for -----------------------------------------------------------------------------------------
-
-
-def _time(option: str, text: str | None, now_ms: int) -> int | None:
-    from strandline.cli.offset_range import InvalidOffset, parse_time
-
-    if text is None:
-        return None
-    try:
-        return parse_time(text, now_ms)
-    except InvalidOffset as error:
-        raise click.UsageError(f"{option}: {error}") from None
-
-
-def _numbers(text: str) -> frozenset[int]:
-    """`0,3-5` → 0, 3, 4, 5."""
-    numbers: set[int] = set()
-    for part in filter(None, text.split(",")):
-        first, dash, last = part.strip().partition("-")
-        last = last if dash else first
-        if not all(each.isascii() and each.isdigit() and len(each) < 7 for each in (first, last)):
-            raise click.UsageError(f"--partitions '{text}' is not understood; give for example 0,3-5")
-        numbers.update(range(int(first), int(last) + 1))
-    return frozenset(numbers)
 
 
 def _files(paths: tuple[Path, ...], data_dir: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from strandline.cli.offset_range import FROM_START, Bound, BoundKind, OffsetRange, PartitionBounds
 from strandline.cli.options import LOOK_TIMEOUT_MS
@@ -11,6 +11,8 @@ from strandline.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
     from strandline import Admin, Consumer
+
+T = TypeVar("T")
 
 LEADER_TIMEOUT_MS = 1_000
 """So long at least each leader may take; together they have the time of a look."""
@@ -25,17 +27,30 @@ def bounds_of(
     wanted: OffsetRange = FROM_START,
 ) -> Asked:
     """Of each partition its bounds, and the offsets of the times in `wanted`, or why they cannot be told."""
+    return of_each_leader(
+        lambda led, limit_ms: _ask(consumer, led, wanted, limit_ms), leaders, monotonic, LOOK_TIMEOUT_MS
+    )
+
+
+def of_each_leader(
+    ask: Callable[[list[TopicPartition], float], dict[TopicPartition, T]],
+    leaders: Mapping[TopicPartition, int],
+    monotonic: Callable[[], float],
+    limit_ms: float,
+) -> dict[TopicPartition, T | Exception]:
+    """What each leader says of what it leads, one after the other, or why it says nothing. `ask(partitions, ms)` asks
+    one of them; `limit_ms`: for all together."""
     from strandline.client.errors import AnsweredError, ClientError
 
     by_leader: dict[int, list[TopicPartition]] = {}
     for tp, leader in sorted(leaders.items()):
         by_leader.setdefault(leader, []).append(tp)
-    limit_ms = max(LEADER_TIMEOUT_MS, LOOK_TIMEOUT_MS / max(1, len(by_leader)))
-    found: Asked = {}
+    limit_ms = max(LEADER_TIMEOUT_MS, limit_ms / max(1, len(by_leader)))
+    found: dict[TopicPartition, T | Exception] = {}
     for led in by_leader.values():
         deadline = monotonic() + limit_ms / 1000
         try:
-            found |= _ask(consumer, led, wanted, limit_ms)
+            found |= ask(led, limit_ms)
         except ClientError as error:
             found |= dict.fromkeys(led, error)
             if not isinstance(error, AnsweredError):
@@ -45,7 +60,7 @@ def bounds_of(
                 if monotonic() >= deadline + limit_ms / 1000:
                     break
                 try:
-                    found |= _ask(consumer, [tp], wanted, LEADER_TIMEOUT_MS)
+                    found |= ask([tp], LEADER_TIMEOUT_MS)
                 except ClientError as reason:
                     found[tp] = reason
     return found

@@ -100,6 +100,7 @@ COMMANDS: dict[str, CommandEntry] = {
         "strandline.cli.verify_replicas", "verify_replicas", "Compare replicas, now or round by round."
     ),
     "history": CommandEntry("strandline.cli.history", "history", "Show who led what when, and every outage."),
+    "watch": CommandEntry("strandline.cli.watch", "watch", "Show leaders, ISR and offsets of a topic as they move."),
     "bench": CommandEntry("strandline.cli.bench", "bench", "Measure throughput and latency of a cluster."),
     "dump-log": CommandEntry("strandline.cli.dump_log", "dump_log", "Show what segment and index files hold."),
     "log-check": CommandEntry("strandline.cli.log_check", "log_check", "Verify a stopped broker's data folders."),

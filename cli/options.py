@@ -74,6 +74,30 @@ def topic_and_partitions(text: str) -> tuple[str, list[int] | None]:
     return legal_topic(topic), None if found is None else [number for number in found if number is not None]
 
 
+def partition_numbers(option: str, text: str) -> frozenset[int]:
+    """`0,3-5` → 0, 3, 4, 5; empty: none. UsageError."""
+    numbers: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, dash, last = part.strip().partition("-")
+        last = last if dash else first
+        if not all(each.isascii() and each.isdigit() and len(each) < 7 for each in (first, last)):
+            raise click.UsageError(f"{option} '{text}' is not understood; give for example 0,3-5")
+        numbers.update(range(int(first), int(last) + 1))
+    return frozenset(numbers)
+
+
+def moment_ms(option: str, text: str | None, now_ms: int) -> int | None:
+    """`-2h`, a date, ms since 1970 → ms since 1970. UsageError."""
+    from strandline.cli.offset_range import InvalidOffset, parse_time
+
+    if text is None:
+        return None
+    try:
+        return parse_time(text, now_ms)
+    except InvalidOffset as error:
+        raise click.UsageError(f"{option}: {error}") from None
+
+
 def topic_option(help_text: str) -> Callable[[F], F]:
     """`-t/--topic NAME`, one and required."""
     return click.option(

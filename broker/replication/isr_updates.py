@@ -204,6 +204,8 @@ class IsrUpdates:
                 min_isr=leadership.required_isr_size,
                 eligible=outcome.eligible,
                 zk_version=outcome.zk_version,
+                log_end_offset=partition.log.log_end_offset,
+                high_watermark=partition.high_watermark,
             )
         apply_outcome(self._burst, partition, proposal, outcome)
 

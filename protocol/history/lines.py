@@ -36,6 +36,8 @@ from strandline.protocol.types import NO_BROKER, NO_EPOCH, Int32, Int64
 
 NO_VERSION = -1
 """The znode version of a state that a line does not name."""
+NO_OFFSET = -1
+"""Where a line does not say how far a log reaches."""
 
 
 class UnreadableLine(ValueError):
@@ -97,6 +99,9 @@ class Event(NamedTuple):
     session_timeout_ms: int = 0
     """How late it says what it says of a broker, at most."""
     why: str = ""
+    log_end_offset: int = NO_OFFSET
+    """Of the log of `broker_id`, when it wrote the line."""
+    high_watermark: int = NO_OFFSET
 
 
 class Line(NamedTuple):
@@ -171,6 +176,8 @@ class _State(msgspec.Struct):
     min_isr: Int32 = 0
     controller_epoch: Int32 = NO_EPOCH
     why: str = ""
+    log_end_offset: Int64 = NO_OFFSET
+    high_watermark: Int64 = NO_OFFSET
 
     def events(self, kind: Kind, time_ms: int, broker_id: int) -> Iterable[Event]:
         named = {name: getattr(self, name) for name in self.__struct_fields__}

@@ -45,6 +45,8 @@ EVENTS = pa.schema(
         "broker_epoch": pa.int64(),
         "session_timeout_ms": pa.int32(),
         "why": pa.string(),
+        "log_end_offset": pa.int64(),
+        "high_watermark": pa.int64(),
         "last_ms": pa.int64(),
         "lines": pa.int64(),
         "file": pa.string(),

@@ -32,6 +32,7 @@ from strandline.client.errors import (
 from strandline.client.groups.administration import GroupListing, GroupOffset, GroupSummary, GroupView
 from strandline.client.metadata import ClusterView, PartitionView, TopicView
 from strandline.client.record_sizes import batch_bytes
+from strandline.client.replicas.reading import ReplicaOffsets
 from strandline.client.settings import ProducerSettings
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult, DescribeConfigsSynonym
@@ -39,6 +40,7 @@ from strandline.protocol.records import assign_offset, build_batch, scan
 from strandline.protocol.types import TopicPartition
 from unit.cli.fake_futures import Acked, FakeMany, LateFuture
 from unit.cli.fake_moves import FakeMovingAdmin, MovingReplicas
+from unit.cli.fake_replicas import FakeReplicaAdmin
 
 TOPIC_ID = bytes(range(16))
 LEADER_EPOCH = 5
@@ -114,6 +116,7 @@ class FakeCluster:
     unanswered: dict[TopicPartition | str, ClientError] = field(default_factory=dict)
     """Partitions whose leader does not say where they end, groups whose offsets cannot be read, and "configs"."""
     moves: MovingReplicas = field(default_factory=MovingReplicas)
+    replica_ends: ReplicaOffsets = field(default_factory=dict)
 
     def fill(self, topic: str, partition: int, values: Iterable[bytes], **fields: Any) -> None:
         log = self.records.setdefault(TopicPartition(topic, partition), [])
@@ -383,7 +386,7 @@ class FakeConsumer(FakeClient):
             raise unknown(next(each.topic for each in self.positions if each not in self.cluster.records))
 
 
-class FakeAdmin(FakeClient, FakeMovingAdmin):
+class FakeAdmin(FakeClient, FakeMovingAdmin, FakeReplicaAdmin):
     def create_topic(
         self,
         name: str,

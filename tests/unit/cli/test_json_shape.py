@@ -33,7 +33,7 @@ from unit.cli.test_audit_command import EQUAL, summary_of
 from unit.cli.test_history_command import SUMMARY
 from unit.cli.test_recover import FOUND
 
-STREAMS = ("produce", "consume", "dump-log")
+STREAMS = ("produce", "consume", "dump-log", "watch")
 LOCAL = ("up", "status", "down", "demo", "history", "dump-log", "log-check", "broker", "ready", "doctor")
 """Commands that ask no cluster, or go on without."""
 T0 = TopicPartition("t", 0)
@@ -68,6 +68,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "audit": (),
     "verify-replicas": ("--once",),
     "history": (".",),
+    "watch": ("t", "--once"),
     "dump-log": ("recovery-point-offset-checkpoint",),
     "log-check": ("empty",),
     "doctor": (),

@@ -1,0 +1,203 @@
+"""`strandline watch TOPIC`: who leads, who is in sync, and how far each replica has come, as it moves.
+
+Live it looks at the cluster again and again (`watch_look`); with `--since` or `--logs` it tells what brokers have
+logged (`watch_replay`). Either way `watch_seen` finds what has moved, and `watch_shown` shows it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from strandline.cli.options import bootstrap_option, legal_topic, moment_ms, output_option, partition_numbers
+from strandline.cli.session import Session, bootstrap_of, cluster_folder, session_of
+from strandline.cli.wording import counted
+
+if TYPE_CHECKING:
+    from strandline.protocol.history.lines import Event
+    from strandline.runtime.disk import Disk
+
+FASTER = 60.0
+"""An hour in a minute."""
+
+
+@click.command(
+    epilog="Examples: strandline watch clicks; strandline watch clicks --partition 0,3-5 --interval 0.5; "
+    "strandline watch clicks --output json | jq -c 'select(.changed | index(\"isr\"))'; "
+    "strandline watch clicks --since -2h --speed 600; "
+    "strandline watch clicks --logs /logs/broker-1 --logs /logs/broker-2"
+)
+@click.argument("topic", callback=lambda ctx, parameter, value: legal_topic(value))
+@bootstrap_option
+@click.option("--partition", "--partitions", "partitions", default="", metavar="0,3-5", help="These only.")
+@click.option(
+    "--interval", type=click.FloatRange(min=0.05), default=1.0, show_default=True, help="Seconds between two looks."
+)
+@click.option("--once", is_flag=True, help="Look once, or replay up to the end without pauses, and end.")
+@click.option("--since", metavar="TIME", help="Replay from then on: -2h (ago), 2024-02-14T10:00:00Z, ms since 1970.")
+@click.option("--until", metavar="TIME", help="As --since; without it, up to the last line of the logs.")
+@click.option(
+    "--logs",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    metavar="FOLDER",
+    help="Replay the logs in it and below; may be repeated. With --since alone: those of the embedded cluster.",
+)
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0),
+    help="Of a replay: so many times as fast as it was; 0: without pauses.  [default: 60]",
+)
+@output_option
+@click.pass_context
+def watch(
+    ctx: click.Context,
+    topic: str,
+    bootstrap: str | None,
+    partitions: str,
+    interval: float,
+    once: bool,
+    since: str | None,
+    until: str | None,
+    logs: tuple[Path, ...],
+    speed: float | None,
+    output: str,
+) -> None:
+    """Show leaders, epochs, in-sync replicas, high watermark (HW) and log ends (LEO) of a topic as they move.
+
+    In a terminal a table that is drawn anew, else a line, or a JSON object, for each change. It goes on until Ctrl-C,
+    also while the topic or its brokers are away. A replay tells the same from state-change.log and controller.log, at
+    --speed; those say how far logs reached only when a role or the ISR changed, and pauses last 5 seconds at most."""
+    session = session_of(ctx)
+    numbers = partition_numbers("--partition", partitions)
+    if since is None and not logs:
+        for name, given in (("--until", until), ("--speed", speed)):
+            if given is not None:
+                raise click.UsageError(f"{name} is for a replay: say since when (--since) or of which logs (--logs)")
+        _watch(session, bootstrap_of(session, bootstrap), topic, numbers, None if once else interval, output)
+        return
+    if bootstrap is not None:
+        raise click.UsageError("--bootstrap is for a cluster as it is now; a replay reads logs: --logs or --data")
+    now_ms = session.now_ms()
+    since_ms, until_ms = moment_ms("--since", since, now_ms), moment_ms("--until", until, now_ms)
+    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
+        raise click.UsageError("--until is not after --since")
+    events = read_events(_folders(session, logs), topic, numbers)
+    pace = 0.0 if once else FASTER if speed is None else speed
+    _replay(session, events, topic, since_ms, until_ms, pace, output)
+
+
+def _watch(
+    session: Session, servers: str, topic: str, numbers: frozenset[int], interval_s: float | None, output: str
+) -> None:
+    """interval_s None: once."""
+    from strandline.cli.watch_look import Looker
+    from strandline.cli.watch_seen import Watched
+    from strandline.cli.watch_shown import shown
+
+    watched = Watched()
+    with session.admin(servers) as admin, session.consumer(servers) as consumer:
+        looker = Looker(session, admin, consumer, topic, numbers)
+        with shown(output, in_place=True) as to_people:
+            while True:
+                began_s = session.monotonic()
+                seen = looker.look()
+                to_people.show(watched, watched.take(seen))
+                if interval_s is None:
+                    break
+                session.sleep(max(0.0, interval_s - (session.monotonic() - began_s)))
+    if seen.problem:
+        raise click.ClickException(f"topic {topic}: {seen.problem}")
+
+
+def _replay(
+    session: Session,
+    events: list[Event],
+    topic: str,
+    since_ms: int | None,
+    until_ms: int | None,
+    speed: float,
+    output: str,
+) -> None:
+    from strandline.cli.watch_replay import pause_s, replayed
+    from strandline.cli.watch_seen import Watched
+    from strandline.cli.watch_shown import shown
+
+    watched = Watched()
+    before_ms = None
+    with shown(output, in_place=True) as to_people:
+        for seen in replayed(events, topic, since_ms, until_ms):
+            if before_ms is not None and (wait_s := pause_s(before_ms, seen.time_ms, speed)):
+                session.sleep(wait_s)
+            before_ms = seen.time_ms
+            to_people.show(watched, watched.take(seen))
+    if before_ms is None:
+        raise click.ClickException(
+            f"the logs say nothing of topic {topic} in that time; name the folders of all brokers with --logs, or "
+            "another time"
+        )
+
+
+# --- The logs --------------------------------------------------------------------------------------------------
+
+
+def _folders(session: Session, logs: tuple[Path, ...]) -> tuple[Path, ...]:
+    if logs:
+        return logs
+    folder, _ = cluster_folder(session)
+    if not folder.is_dir():
+        raise click.UsageError(f"there is no cluster in {folder}: name the folders of the brokers' logs with --logs")
+    return (folder,)
+
+
+def read_events(folders: tuple[Path, ...], topic: str, numbers: frozenset[int]) -> list[Event]:
+    """What the change logs there say of this topic and of brokers; what cannot be read is told on stderr.
+    ClickException where there is no log."""
+    from strandline.cli.watch_replay import is_wanted
+    from strandline.protocol.history.lines import UnreadableLine, read_line
+    from strandline.runtime.disk_posix import PosixDisk
+    from strandline.runtime.log_files import find_change_logs
+
+    disk = PosixDisk()
+    found = find_change_logs(disk, [str(path.expanduser().absolute()) for path in folders])
+    files = dict.fromkeys(os.path.realpath(file) for file in found.files)
+    if not files:
+        named = ", ".join(map(str, folders))
+        raise click.ClickException(f"no change log lies in {named}; name the folders that log.folder names")
+    events: list[Event] = []
+    unreadable = 0
+    for file in files:
+        for text in _lines(disk, file):
+            try:
+                line = read_line(text)
+            except UnreadableLine:
+                unreadable += 1
+                continue
+            events += [event for event in line.events if is_wanted(event, topic, numbers)]
+    for path in found.missing:
+        _warn(f"{path} is missing: what it would tell is left out")
+    if unreadable:
+        _warn(f"{counted(unreadable, 'line')} of {counted(len(files), 'file')} cannot be read, and are left out")
+    return events
+
+
+def _lines(disk: Disk, file: str) -> Iterator[bytes]:
+    from strandline.spark_connector.pipelines.history_files import PieceReader, pieces
+
+    for piece in pieces(disk, [file]):
+        reader = PieceReader(disk, piece)
+        yield from reader
+        if reader.is_cut:
+            _warn(f"{file} is cut: it is read as far as it goes")
+        if reader.lines_too_long:
+            _warn(f"{counted(reader.lines_too_long, 'line')} of {file} are too long, and left out")
+
+
+def _warn(text: str) -> None:
+    from strandline.cli.spark_session import warn
+
+    warn(text)
