@@ -103,7 +103,7 @@ def _fields(keys: Mapping[str, ConfigKey]) -> list[dict[str, object]]:
             "dynamic": key.dynamic,
             "takes_effect": None if not key.dynamic else "at once" if key.live else "at the next start",
             "honoured": key.honoured,
-            "documentation": key.doc,
+            "documentation": key.meaning,
         }
         for key in keys.values()
     ]

@@ -223,7 +223,7 @@ def partitions_wanted(partitions: int | None, assignments: Sequence[Sequence[int
 
 def create(admin: Admin, wanted: Wanted) -> int:
     from strandline.protocol.errors import ErrorCode
-    from strandline.runtime.config.topic import not_honoured_yet
+    from strandline.runtime.config.topic import not_honoured
 
     fine = ErrorCode.TOPIC_ALREADY_EXISTS if wanted.if_not_exists else None
 
@@ -240,8 +240,8 @@ def create(admin: Admin, wanted: Wanted) -> int:
 
     done = "Topic {} can be created so." if wanted.validate_only else "Created topic {}."
     outcomes = change_each(wanted.names, create_one, done, fine, "Topic {} already exists.")
-    for key in not_honoured_yet(wanted.configs):
-        click.echo(f"warning: {key} is kept, but this version does not act on it yet", err=True)
+    for key, why in not_honoured(wanted.configs).items():
+        click.echo(f"warning: {key} is kept without effect: {why}", err=True)
     return report(wanted.action, outcomes, as_json=wanted.as_json)
 
 

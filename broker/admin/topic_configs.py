@@ -17,7 +17,7 @@ from strandline.protocol.znodes import ConfigZnode
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.config.standing import Standing, read_overrides
-from strandline.runtime.config.topic import TopicConfig, not_honoured_yet, read_topic_config
+from strandline.runtime.config.topic import TopicConfig, not_honoured, read_topic_config
 from strandline.runtime.coordination import Coordination
 
 Topic = tuple[str, TopicId]
@@ -114,7 +114,7 @@ class TopicConfigs:
         else:
             self._troubled.pop(topic, None)
         without_effect = {error.key: error.why for error in reading.unknown}
-        without_effect |= dict.fromkeys(not_honoured_yet(standing.overrides or ()), "not honoured yet by this version")
+        without_effect |= not_honoured(standing.overrides or ())
         if without_effect and self._standing.get(topic) != standing:
             self._log.warning("topic keys without effect", topic=topic[0], keys=without_effect)
         self._standing[topic] = standing

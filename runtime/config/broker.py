@@ -203,8 +203,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Folders of the logs, comma separated; log.dir where left out.")
     log_dir: str = string("/tmp/strandline-logs", NOT_EMPTY,
         "Folder of the logs where log.dirs is left out. (Kafka: /tmp/kafka-logs.)")
-    num_recovery_threads_per_data_dir: int = int32(1, at_least(1),
-        "Logs of one folder that are loaded at once at start. (Kafka: dynamic; here ZooKeeper is asked later.)")
+    num_recovery_threads_per_data_dir: int = int32(1, between(1, 256),
+        "Logs of one folder that are loaded at once; logs are loaded at a start only.", dynamic=True, live=False)
     message_max_bytes: int = int32(1048588, at_least(0),
         "Largest batch that producers may send.", dynamic=True)
     max_decompressed_message_bytes: int = int64(67108864, at_least(1),
@@ -272,7 +272,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     log_message_timestamp_after_max_ms: int = int64(LONG_MAX, at_least(0),
         "Largest distance of a timestamp into the future.", dynamic=True)
     log_message_downconversion_enable: bool = boolean(True, ANY,
-        "Serve consumers of old formats.", dynamic=True, honoured=False)
+        "Serve consumers of old formats.", dynamic=True,
+        why_not="Fetch is served from version 4 on: no record is converted to an older format")
     log_message_format_version: str | None = string(None, NOT_EMPTY, "Records are always in format 2.", honoured=False)
     inter_broker_protocol_version: str | None = string(None, NOT_EMPTY,
         "Brokers agree on versions by themselves.", honoured=False)
@@ -319,7 +320,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Forgetting ids.", honoured=False)
     producer_id_expiration_ms: int = int32(86400000, at_least(1), "An idle producer id is forgotten.", dynamic=True)
     transaction_partition_verification_enable: bool = boolean(True, ANY,
-        "Check partitions of a transaction.", dynamic=True, honoured=False)
+        "Check partitions of a transaction.", dynamic=True, why_not="transactions are not served yet")
 
     # Quotas and metrics
     quota_producer_default: int = int64(LONG_MAX, at_least(1),
@@ -336,7 +337,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     metrics_sample_window_ms: int = int64(30000, at_least(1), "Length of a sample.", honoured=False)
     metrics_per_partition: bool = boolean(True, ANY,
         "Series for each partition at /metrics, not only for topics and the broker.", dynamic=True)
-    metric_reporters: tuple[str, ...] = strings((), ANY, "Classes that report metrics.", dynamic=True, honoured=False)
+    metric_reporters: tuple[str, ...] = strings((), ANY, "Classes that report metrics.", dynamic=True,
+        why_not="Java classes cannot be run here: figures are read from the admin port (admin.listener)")
     # fmt: on
 
 

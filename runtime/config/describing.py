@@ -149,7 +149,7 @@ def _result(
     key: ConfigKey, value: str | None, places: list[DescribeConfigsSynonym], read_only: bool
 ) -> DescribeConfigsResourceResult:
     source = places[0].source if places else ConfigSource.DEFAULT
-    return DescribeConfigsResourceResult(key.name, value, read_only, False, source, places, type_of(key), key.doc)
+    return DescribeConfigsResourceResult(key.name, value, read_only, False, source, places, type_of(key), key.meaning)
 
 
 def _unknown(

@@ -102,8 +102,8 @@ def why_not_served(name: str, layer: Layer) -> str | None:
     key = BROKER_KEYS.get(name)
     if key is None:
         return f"not known to this version{_meant(name)}"
-    if not key.honoured:
-        return "not honoured yet by this version"
+    if key.without_effect:
+        return key.without_effect
     if not key.dynamic:
         return "read from the broker's file only"
     if name in ONE_BROKERS and not layer.is_of_one:

@@ -57,8 +57,9 @@ class ConfigKey(NamedTuple):
 
     default: typed; None means "left out". unit: ms, bytes, hours …, "" where there is none. dynamic: may stand in
     ZooKeeper, over the broker's file (Kafka's table). honoured: this build acts on it; setting another key gives a
-    warning. live: where dynamic, a change takes effect while the broker runs, else at its next start.
-    broker_attribute: of a topic's key, where BrokerConfig has its default; None where there is none.
+    warning. live: where dynamic, a change takes effect while the broker runs, else at its next start. why_not: why it
+    is not honoured, where that is no matter of time. broker_attribute: of a topic's key, where BrokerConfig has its
+    default; None where there is none.
     """
 
     kind: Kind[Value]
@@ -69,6 +70,7 @@ class ConfigKey(NamedTuple):
     dynamic: bool
     honoured: bool
     live: bool
+    why_not: str = ""
     name: str = ""
     broker_attribute: str | None = None
 
@@ -76,6 +78,16 @@ class ConfigKey(NamedTuple):
     def attribute(self) -> str:
         """The name in BrokerConfig or TopicConfig."""
         return self.name.replace(".", "_")
+
+    @property
+    def without_effect(self) -> str:
+        """Why it has none, as half a sentence; "" where it has."""
+        return "" if self.honoured else self.why_not or "not honoured yet by this version"
+
+    @property
+    def meaning(self) -> str:
+        """Its documentation, and why setting it would be in vain where it always will be."""
+        return f"{self.doc} Without effect: {self.why_not}." if self.why_not else self.doc
 
     def parse(self, text: str) -> Value:
         """The typed value of `text`. InvalidConfig names the key, the value and what is allowed."""
@@ -116,8 +128,9 @@ class Kind(NamedTuple, Generic[T]):
         dynamic: bool = False,
         honoured: bool = True,
         live: bool = True,
+        why_not: str = "",
     ) -> T:
-        return cast(T, ConfigKey(self, default, allowed, doc, unit, dynamic, honoured, live))
+        return cast(T, ConfigKey(self, default, allowed, doc, unit, dynamic, honoured and not why_not, live, why_not))
 
 
 def read_further(declared: object) -> Any:

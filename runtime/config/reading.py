@@ -34,8 +34,8 @@ def load_broker_config(given: Mapping[str, str]) -> BrokerConfig:
             continue
         values[key.attribute] = key.parse(text)
         explicit.append(name)
-        if not key.honoured:
-            warnings.append(f"{name} is not honoured yet by this version: {name}={text.strip()} has no effect")
+        if key.without_effect:
+            warnings.append(f"{name}={text.strip()} has no effect: {key.without_effect}")
     _resolve_identity(values)
     _resolve_listeners(values)
     _resolve_times(values)

@@ -66,7 +66,7 @@ def _lines() -> Iterator[str]:
         if name in _SECTIONS:
             yield from ("", f"### {_SECTIONS[name]}", "")
             yield from _head("key", "type", "default", "unit", "allowed", "per topic", "dynamic", "honoured", "meaning")
-        yield _row(*_facts(key), _code(overrides.get(key.attribute)), *_states(key), key.doc)
+        yield _row(*_facts(key), _code(overrides.get(key.attribute)), *_states(key), key.meaning)
     yield from ("", "### Other spellings", "", *_head("key", "write instead"))
     yield from (_row(_code(old), _code(new)) for old, new in REPLACED_KEYS.items())
     yield from ("", _FAMILIES.format(prefixes=", ".join(f"`{prefix}`" for prefix in LATER_PREFIXES)))
@@ -74,7 +74,7 @@ def _lines() -> Iterator[str]:
     yield from _head("key", "type", "default", "unit", "allowed", "broker key", "honoured", "meaning")
     named = {key.attribute: name for name, key in BROKER_KEYS.items()}
     for key in TOPIC_KEYS.values():
-        yield _row(*_facts(key), _code(named.get(key.broker_attribute or "")), _states(key)[1], key.doc)
+        yield _row(*_facts(key), _code(named.get(key.broker_attribute or "")), _states(key)[1], key.meaning)
 
 
 def _head(*names: str) -> tuple[str, str]:
@@ -91,7 +91,7 @@ def _facts(key: ConfigKey) -> tuple[str, ...]:
 
 def _states(key: ConfigKey) -> tuple[str, str]:
     dynamic = ("yes" if key.live else "at the start") if key.dynamic else ""
-    return dynamic, "yes" if key.honoured else "not yet"
+    return dynamic, "yes" if key.honoured else "no" if key.why_not else "not yet"
 
 
 def _code(name: str | None) -> str:

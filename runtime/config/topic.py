@@ -198,6 +198,6 @@ def _resolved(values: Mapping[str, Value]) -> TopicConfig:
     return msgspec.structs.replace(config, batch_rules=rules, throttled_followers=followers, throttled_leaders=leaders)
 
 
-def not_honoured_yet(overrides: Iterable[str]) -> list[str]:
-    """Those of the topic keys that this version accepts and does not act on."""
-    return [name for name in overrides if name in TOPIC_KEYS and not TOPIC_KEYS[name].honoured]
+def not_honoured(overrides: Iterable[str]) -> dict[str, str]:
+    """Those of the topic keys that this version accepts and does not act on, and why."""
+    return {name: why for name in overrides if name in TOPIC_KEYS and (why := TOPIC_KEYS[name].without_effect)}

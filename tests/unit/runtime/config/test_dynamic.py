@@ -77,9 +77,9 @@ def test_where_nobody_knows_what_was_meant_nothing_is_deleted_by_it(
         (ONE, "retention.ms", "topics have it, and brokers its default: log.retention.ms"),
         (ONE, "listener.name.internal.sasl.jaas.config", "not known"),
         (ONE, "log.retention.hours", "broker's file only"),
-        (ONE, "background.threads", "not honoured"),
+        (ONE, "metric.reporters", "Java classes cannot be run here"),
         (ALL, "advertised.listeners", "for one broker only"),
-        (ONE, "num.recovery.threads.per.data.dir", "broker's file only"),
+        (ONE, "log.message.downconversion.enable", "no record is converted"),
     ],
 )
 def test_what_is_not_served_is_named_without_its_value(path: str, name: str, why: str) -> None:
@@ -112,12 +112,12 @@ def test_an_advertised_address_counts_where_it_can_be_told(text: str, host: str)
 
 
 def test_what_cannot_change_while_the_broker_runs_waits_for_its_next_start() -> None:
-    after = reading({"num.io.threads": "3", RETENTION: "5"}, {}).config
+    after = reading({"num.recovery.threads.per.data.dir": "3", RETENTION: "5"}, {}).config
     current = CurrentConfig(STATIC)
-    assert current.change(after) == ["num.io.threads"]
+    assert current.change(after) == ["num.recovery.threads.per.data.dir"]
     config = current.value
-    assert (config.num_io_threads, config.log_retention_ms) == (STATIC.num_io_threads, 5)
-    assert after.num_io_threads == 3, "a broker that starts has it"
+    assert (config.num_recovery_threads_per_data_dir, config.log_retention_ms) == (1, 5)
+    assert after.num_recovery_threads_per_data_dir == 3, "a broker that starts has it"
 
 
 def test_who_watches_a_key_hears_when_it_has_changed_and_only_then() -> None:
