@@ -358,6 +358,10 @@ class Broker:
             self.letting_go.run,
             partial(data.deadlines.run, burst.end),
             partial(run_isr_checks, replicas, burst),
+        cleaning = Cleaning(environment, logs, replicas, data.checkpoints, self._log)
+        self.config_changes.config.watch(
+            cleaning.change_pace, BrokerConfig.log_cleaner_backoff_ms, BrokerConfig.log_cleaner_io_max_bytes_per_second
+        )
             partial(run_signs_of_life, replicas),
             data.checkpoints.run_high_watermarks,
             data.rebuilds.run,
@@ -369,7 +373,7 @@ class Broker:
             self.registration.run,
             self.broker_sources.run,
             partial(self.config_changes.run, self.topic_configs, replicas, burst),
-            Cleaning(environment, logs, replicas, data.checkpoints, self._log).run,
+            cleaning.run,
         ]
         for task in background:
             nursery.start_soon(task)

@@ -109,11 +109,22 @@ class Cleaning:
         self._troubles: dict[TopicPartition, Trouble] = {}
         self._rests_until_s: dict[str, float] = {}
         """Log directory that was full or did not answer → when it is tried again."""
+        self._pace_changed = trio.Event()
 
     @property
     def _config(self) -> BrokerConfig:
         """As it is now: the cleaners' keys are dynamic."""
         return self._replicas.config
+
+    def change_pace(self) -> None:
+        """Another rate or back-off counts now: nobody waits any longer by the former one, be it set by mistake."""
+        self._rate = ByteRate(self._config.log_cleaner_io_max_bytes_per_second)
+        self._pace_changed.set()
+        self._pace_changed = trio.Event()
+
+    async def _wait(self, seconds: float) -> None:
+        with trio.move_on_after(seconds):
+            await self._pace_changed.wait()
 
     async def run(self) -> None:
         if self._config.log_cleaner_enable:
@@ -123,14 +134,14 @@ class Cleaning:
     async def _run_cleaner(self, number: int) -> None:
         """Ends after its cleaning where there are too many."""
         while number < self._config.log_cleaner_threads:
-            await trio.sleep(self._config.log_cleaner_backoff_ms / 1000 or 0.001)
+            await self._wait(self._config.log_cleaner_backoff_ms / 1000 or 0.001)
             if await self._choose(claim=False) is not None:
                 async with self._environment.computing.session() as session:
                     busy_s = trio.current_time()
                     while trio.current_time() < busy_s + WORKER_IDLE_S and number < self._config.log_cleaner_threads:
                         chosen = await self._choose()
                         if chosen is None:
-                            await trio.sleep(self._config.log_cleaner_backoff_ms / 1000 or 0.001)
+                            await self._wait(self._config.log_cleaner_backoff_ms / 1000 or 0.001)
                             continue
                         try:
                             await self._clean(session, *chosen)
@@ -276,7 +287,6 @@ class Cleaning:
     ) -> Done | None:
         """Step by step to the end; None where the log cannot be cleaned."""
         while True:
-            self._rate.bytes_per_second = self._config.log_cleaner_io_max_bytes_per_second
             step_bytes = self._rate.step_bytes(STEP_S, CHUNK_BYTES_MIN, STEP_BYTES)
             step: dict[str, Any] = await session.run(jobs.advance, step_bytes)
             moved = step["bytes_read"] + step["bytes_written"]
@@ -291,7 +301,7 @@ class Cleaning:
                 lent.take_over(msgspec.convert(step["result"], Result))
             if step["done"] is not None:
                 return msgspec.convert(step["done"], Done)
-            await trio.sleep(self._rate.pause_s(moved, trio.current_time()))
+            await self._wait(self._rate.pause_s(moved, trio.current_time()))
 
     async def _finish(
         self, partition: Partition, candidate: Candidate, lent: LentSegments, done: Done, figures: Figures
