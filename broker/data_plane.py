@@ -82,6 +82,7 @@ class DataPlane:
         self.followers = Followers(
             self.replicas, incarnation, environment, self.burst, cuts, self.log_starts, fetched, log
         )
+        config.watch(self.followers.spread_anew, BrokerConfig.num_replica_fetchers)
         self.roles = RoleChanges(
             logs, self.replicas, self.burst, self.checkpoints, self.isr_updates, self.followers, state_change_log
         )

@@ -136,6 +136,7 @@ class Broker:
             self.config_changes = ConfigChanges(self.config, self.coordination, self._log)
             self.config = await self.config_changes.begin()
             environment = self.environment
+            environment.blocking.set_threads(self.config.background_threads)
             topics = await environment.blocking.run(topics_in, environment.disk, self.config.log_dirs)
             configs = await self.config_changes.of_topics(topics)
             # 2
@@ -198,6 +199,7 @@ class Broker:
         self._build_data_plane(self.unflushed_connections.flush, self.work.put)
         self._build_control()
         self.channel = self._build_channel()
+        self._follow_changes()
         self.listeners = Listeners(self.config_changes.config, self.environment.network, self.channel, self._log)
         self.health = HealthCheck(
             self.broker_id,
@@ -344,12 +346,22 @@ class Broker:
             log=self._log,
         )
 
+    def _follow_changes(self) -> None:
+        """Numbers of tasks and threads that may change while they run."""
+        current, blocking = self.config_changes.config, self.environment.blocking
+        current.watch(lambda: blocking.set_threads(current.value.background_threads), BrokerConfig.background_threads)
+        current.watch(lambda: self.channel.set_num_handlers(current.value.num_io_threads), BrokerConfig.num_io_threads)
+
     async def _start_data_plane(self, nursery: trio.Nursery) -> None:
         await nursery.start(self.channel.run)
         await nursery.start(self.data.followers.run)
-        await self.listeners.start_processors(nursery)
+        await nursery.start(self.listeners.run_processors)
         config, environment, logs = self.config, self.environment, self.log_manager
         data, replicas, burst = self.data, self.data.replicas, self.data.burst
+        cleaning = Cleaning(environment, logs, replicas, data.checkpoints, self._log)
+        self.config_changes.config.watch(
+            cleaning.change_pace, BrokerConfig.log_cleaner_backoff_ms, BrokerConfig.log_cleaner_io_max_bytes_per_second
+        )
         background: list[Callable[[], Awaitable[None]]] = [
             data.isr_updates.run,
             self.creations.run,
@@ -358,10 +370,6 @@ class Broker:
             self.letting_go.run,
             partial(data.deadlines.run, burst.end),
             partial(run_isr_checks, replicas, burst),
-        cleaning = Cleaning(environment, logs, replicas, data.checkpoints, self._log)
-        self.config_changes.config.watch(
-            cleaning.change_pace, BrokerConfig.log_cleaner_backoff_ms, BrokerConfig.log_cleaner_io_max_bytes_per_second
-        )
             partial(run_signs_of_life, replicas),
             data.checkpoints.run_high_watermarks,
             data.rebuilds.run,

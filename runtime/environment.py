@@ -30,6 +30,9 @@ class Blocking(Protocol):
         """The same with threads that only this lane uses: of each disk its own, so that one which does not answer takes
         no thread from the others. abandon: when the task is cancelled, go on without waiting for the call to end."""
 
+    def set_threads(self, count: int) -> None:
+        """At most so many calls of `run` at once from now on, and of each lane; what has begun goes on."""
+
 
 class ComputingFailed(Exception):
     """A job raised, or the process that ran it ended. Its effects on the disk are whatever it had done by then.

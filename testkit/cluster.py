@@ -58,8 +58,8 @@ _REAL_TIME = re.compile('"timestamp":"[^"]*",?')
 
 @dataclass(eq=False)
 class BrokerNode:
-    """One machine with a broker on it. `broker`, `life`, `coordination`: of its present or last life. `disk_delay_s`:
-    how long everything takes that waits for the disk in a thread, from now on."""
+    """One machine with a broker on it. `broker`, `life`, `coordination`, `blocking`: of its present or last life.
+    `disk_delay_s`: how long everything takes that waits for the disk in a thread, from now on."""
 
     broker_id: int
     disk: MemoryDisk = field(default_factory=MemoryDisk)
@@ -69,6 +69,7 @@ class BrokerNode:
     broker: Broker | None = None
     life: Life | None = None
     coordination: NodeCoordination | None = None
+    blocking: InlineBlocking | None = None
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     finished: trio.Event = field(default_factory=trio.Event)
 
@@ -164,10 +165,11 @@ class MemoryCluster(ClusterView):
         node.coordination = NodeCoordination(node.life, self.zookeeper.client(session_timeout_ms=SESSION_TIMEOUT_MS))
         node.scope, node.finished = trio.CancelScope(), trio.Event()
         disk = LifeBound(node.life, node.disk)
+        node.blocking = InlineBlocking(lambda: node.disk_delay_s)
         environment = Environment(
             disk=disk,
             network=self.network.node(node.name),
-            blocking=NodeBlocking(node.life, InlineBlocking(lambda: node.disk_delay_s)),
+            blocking=NodeBlocking(node.life, node.blocking),
             computing=NodeComputing(node.life, InlineComputing(disk, self._computing_delay_s)),
             wall_clock=VirtualWallClock(),
             random=SeededRandom(self.seed, f"{node.name}/{node.lives}"),

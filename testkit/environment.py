@@ -31,6 +31,8 @@ class InlineBlocking:
         """delay_s: of each call; a function is asked each time (draw it from a seeded stream)."""
         self.delay_s = delay_s
         self.calls = 0
+        self.threads = 0
+        """What `set_threads` asked for; nothing waits for one here."""
         self.stuck_lanes: set[str] = set()
         """Calls in these never begin: a disk that does not answer."""
 
@@ -43,6 +45,9 @@ class InlineBlocking:
         if lane in self.stuck_lanes:
             await trio.sleep_forever()
         return await self.run(function, *args)
+
+    def set_threads(self, count: int) -> None:
+        self.threads = count
 
 
 class InlineComputing:

@@ -80,6 +80,9 @@ class NodeBlocking:
         self._life.check()
         return await self._inner.run_in(lane, self._call, function, *args, abandon=abandon)
 
+    def set_threads(self, count: int) -> None:
+        self._inner.set_threads(count)
+
     def _call(self, function: Callable[..., T], *args: object) -> T:
         self._life.check()
         return function(*args)

@@ -6,6 +6,8 @@ Opened in two steps, since port 0 becomes a real port only when it is bound: `bi
 
 from __future__ import annotations
 
+from functools import partial
+
 import trio
 
 from strandline.broker.network.acceptor import Acceptor, ListenerConfig
@@ -39,7 +41,13 @@ class Listeners:
         """Listener name → bound address."""
         self._current = current
         self._log = log
-        self._processors = [Processor(number, channel, limits, log) for number in range(config.num_network_threads)]
+        self._new_processor = partial(Processor, channel=channel, limits=limits, log=log)
+        self._processors: list[Processor] = []
+        """Which get the new connections; the acceptors look at this list each time."""
+        self._retired: dict[Processor, None] = {}
+        """Which still serve old ones."""
+        self._resized = trio.Event()
+        current.watch(lambda: self._resized.set(), BrokerConfig.num_network_threads)
         self._acceptors = [
             Acceptor(
                 ListenerConfig(
@@ -62,9 +70,30 @@ class Listeners:
             config.max_connections, config.max_connections_per_ip, config.inter_broker_connections_reserved
         )
 
-    async def start_processors(self, nursery: trio.Nursery) -> None:
-        for processor in self._processors:
-            await nursery.start(processor.run)
+    async def run_processors(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """As many as `num.network.threads` says, also when it changes: who is one too many keeps its connections, gets
+        no new ones and ends with the last of them. Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._resized = trio.Event()
+                wanted = self._current.value.num_network_threads
+                for number in range(len(self._processors), wanted):
+                    processor = self._new_processor(number)
+                    await nursery.start(self._run_processor, processor)
+                    self._processors.append(processor)
+                for processor in self._processors[wanted:]:
+                    self._retired[processor] = None
+                    processor.retire()
+                del self._processors[wanted:]
+                task_status.started()
+                task_status = trio.TASK_STATUS_IGNORED
+                await self._resized.wait()
+
+    async def _run_processor(
+        self, processor: Processor, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        await processor.run(task_status=task_status)
+        self._retired.pop(processor, None)
 
     async def bind(self) -> None:
         """CannotListen when an address is taken or not ours."""
@@ -96,5 +125,5 @@ class Listeners:
     async def finish(self, deadline_s: float) -> None:
         """Answers that are due leave, until the deadline (trio's clock)."""
         async with trio.open_nursery() as closing:
-            for processor in self._processors:
+            for processor in (*self._processors, *self._retired):
                 closing.start_soon(processor.stop, deadline_s)

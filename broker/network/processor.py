@@ -42,7 +42,7 @@ TIMER_CHUNK = 500
 
 
 class Processor:
-    """See the module. `run` serves what `adopt` brings, until cancelled."""
+    """See the module. `run` serves what `adopt` brings, until cancelled, or retired and left by the last of them."""
 
     def __init__(self, number: int, channel: RequestChannel, limits: ConnectionLimits, log: Logger) -> None:
         assert limits.large_frame_bytes < limits.receive_buffer_bytes
@@ -57,6 +57,7 @@ class Processor:
         self._request_reader = RequestReader(channel, limits, self._log)
         self._reading: dict[Connection, trio.CancelScope] = {}
         self._stopping = False
+        self._retired = False
         self._nursery: trio.Nursery | None = None
         self._one_ended = trio.lowlevel.ParkingLot()
 
@@ -66,7 +67,14 @@ class Processor:
             self._nursery = nursery
             nursery.start_soon(self._watch_deadlines, name=f"deadlines of processor {self.number}")
             task_status.started()
-            await trio.sleep_forever()
+            while not self._retired or len(nursery.child_tasks) > 1:  # the deadlines', and one per connection
+                await self._one_ended.park()
+            nursery.cancel_scope.cancel()
+
+    def retire(self) -> None:
+        """It gets no more connections (its owner sees to that), and ends with the last one that it has."""
+        self._retired = True
+        self._one_ended.unpark_all()
 
     def adopt(self, transport: Transport, context: RequestContext, on_closed: Callable[[], None]) -> None:
         """Serve this connection from now on; `on_closed` is called exactly once, however it ends."""

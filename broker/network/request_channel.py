@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import trio
@@ -94,21 +96,30 @@ class WorkQueue:
         self.items.append(item)
         self.work_came.unpark()
 
-    async def take(self) -> _Work:
-        while not self.items:
+    async def take(self, is_wanted: Callable[[], bool]) -> _Work | None:
+        """The next piece; None where who asks is not wanted any more (`work_came.unpark_all()` has them look)."""
+        while is_wanted():
+            if self.items:
+                item = self.items.popleft()
+                self.room_came.unpark_all()
+                return item
             await self.work_came.park()
-        item = self.items.popleft()
-        self.room_came.unpark_all()
-        return item
+        return None
 
 
-class _Line(NamedTuple):
-    """Where requests of a kind wait for its tasks. `budget`: of the bytes that they hold meanwhile."""
+@dataclass(eq=False, slots=True)
+class _Line:
+    """Where requests of a kind wait for its tasks. `budget`: of the bytes that they hold meanwhile. `tasks`: those that
+    run, by number; as many as `num_tasks` are wanted."""
 
     queue: WorkQueue
     budget: ByteBudget
     task_name: str
     num_tasks: int
+    tasks: set[int] = field(default_factory=set)
+
+    def is_wanted(self, number: int) -> bool:
+        return number < self.num_tasks
 
 
 class RequestChannel:
@@ -118,7 +129,7 @@ class RequestChannel:
     end_of_burst: also flushes the `unflushed_connections`. work: of the handlers, which submit to it (cold reads), and
     the queued requests. warm: for file regions that would make the loop wait. read_failed: told of files that cannot be
     read while they are sent. max_queued_bytes: of each kind, requests above 64 KiB that wait for a handler, and frames
-    above the receive buffer, together. num_handlers: `num.io.threads`.
+    above the receive buffer, together. num_handlers: `num.io.threads` at the start.
     """
 
     def __init__(
@@ -145,17 +156,19 @@ class RequestChannel:
             self._handlers = {key: gate(APIS[key], handler) for key, handler in self._handlers.items()}
         self._end_of_burst = end_of_burst
         self._log = RateLimited(log)
+        self._nursery: trio.Nursery | None = None
         data = _Line(work, ByteBudget(max_queued_bytes), "request handler", num_handlers)
         self._steps = _Line(WorkQueue(work.max_requests), data.budget, "long question", STEP_TASKS)
+        admin = _Line(WorkQueue(work.max_requests), ByteBudget(max_queued_bytes), "admin request handler", num_handlers)
+        leaving = _Line(
+            WorkQueue(work.max_requests), ByteBudget(max_queued_bytes), "leaving broker handler", num_handlers
+        )
+        self._resizable = (data, admin, leaving)
         self._lines = {
             Scheduling.INLINE: data,
             Scheduling.QUEUED: data,
-            Scheduling.ADMIN: _Line(
-                WorkQueue(work.max_requests), ByteBudget(max_queued_bytes), "admin request handler", num_handlers
-            ),
-            Scheduling.LEAVING: _Line(
-                WorkQueue(work.max_requests), ByteBudget(max_queued_bytes), "leaving broker handler", num_handlers
-            ),
+            Scheduling.ADMIN: admin,
+            Scheduling.LEAVING: leaving,
             Scheduling.CONTROL: _Line(
                 WorkQueue(MAX_QUEUED_CONTROL_REQUESTS), ByteBudget(max_queued_bytes), "control request handler", 1
             ),
@@ -225,18 +238,32 @@ class RequestChannel:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The handler tasks; runs until cancelled."""
         async with trio.open_nursery() as nursery:
+            self._nursery = nursery
             for line in dict.fromkeys((*self._lines.values(), self._steps)):
-                for number in range(line.num_tasks):
-                    nursery.start_soon(self._serve, line.queue, name=f"{line.task_name} {number}")
+                self._fill(line)
             task_status.started()
+            await trio.sleep_forever()
 
-    async def _serve(self, queue: WorkQueue) -> None:
-        while True:
-            item = await queue.take()
+    def set_num_handlers(self, count: int) -> None:
+        """So many tasks from now on (`num.io.threads`). One too many ends when it has nothing in hand."""
+        for line in self._resizable:
+            line.num_tasks = count
+            self._fill(line)
+            line.queue.work_came.unpark_all()
+
+    def _fill(self, line: _Line) -> None:
+        for number in range(line.num_tasks):
+            if self._nursery is not None and number not in line.tasks:
+                line.tasks.add(number)
+                self._nursery.start_soon(self._serve, line, number, name=f"{line.task_name} {number}")
+
+    async def _serve(self, line: _Line, number: int) -> None:
+        while (item := await line.queue.take(partial(line.is_wanted, number))) is not None:
             if isinstance(item, _Queued):
                 await self._handle_queued(item)
             else:
                 await self._run_submitted(item)
+        line.tasks.discard(number)
 
     async def _handle_queued(self, queued: _Queued) -> None:
         request = queued.request

@@ -38,6 +38,7 @@ from strandline.protocol.native.frame import cut_records
 from strandline.protocol.records import InvalidBatch
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.beats import next_beat
+from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.environment import Environment
 from strandline.runtime.network import Address
 from strandline.storage.errors import LogStorageError
@@ -78,7 +79,6 @@ class Followers:
         """incarnation: version of this broker's `/brokers/incarnations` znode; travels in every fetch (KIP-903). quota:
         of what is fetched for replicas that are throttled."""
         self.replicas = replicas
-        self.config = replicas.config
         self.incarnation = incarnation
         self.environment = environment
         self.burst = burst
@@ -90,6 +90,11 @@ class Followers:
         self._nursery: trio.Nursery | None = None
         self._cuts = cuts
         replicas.on_role_change(self._stop_unless_followed)
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's as it is now."""
+        return self.replicas.config
 
     def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
         """Where leaders are reached now. Nobody goes on to wait for an answer from where one was before."""
@@ -136,6 +141,11 @@ class Followers:
             fetcher.remove(partition)
         self._drop_idle()
 
+    def spread_anew(self) -> None:
+        """Another number of fetchers counts: each partition moves to the one that it has now. What is on its way to the
+        one before is not taken over; it is fetched again."""
+        self.update([partition for fetcher in self._fetchers.values() for partition in fetcher.partitions])
+
     def stop_all(self) -> None:
         """Follow nothing any more."""
         for fetcher in self._fetchers.values():
@@ -177,7 +187,6 @@ class Fetcher:
 
     def __init__(self, followers: Followers, key: FetcherKey) -> None:
         self._followers = followers
-        self._config = followers.config
         self._leader_id = key.leader_id
         self._client_id = f"broker-{followers.replicas.broker_id}-fetcher-{key.fetcher_id}"
         self.partitions: dict[Partition, None] = {}
@@ -192,6 +201,10 @@ class Fetcher:
         self._polling: Connection | None = None
         """The connection of the poll that waits for its answer, which is late after `_answer_due_at`."""
         self._answer_due_at = 0.0
+
+    @property
+    def _config(self) -> BrokerConfig:
+        return self._followers.config
 
     def add(self, partition: Partition) -> None:
         """Fetch it from now on. A poll that waits for data of other partitions is given up: the leader may have

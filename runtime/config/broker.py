@@ -89,12 +89,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Who may do what. This build has no authorizer and refuses to start with one configured.")
 
     # Network
-    num_network_threads: int = int32(3, at_least(1),
-        "Processors: tasks that share the connections.", dynamic=True, live=False)
-    num_io_threads: int = int32(8, at_least(1),
-        "Handlers of requests that have to wait (cold reads), and as many of admin requests.", dynamic=True, live=False)
-    background_threads: int = int32(10, at_least(1),
-        "Threads for deletion and other background work.", dynamic=True, honoured=False)
+    num_network_threads: int = int32(3, between(1, 256),
+        "Processors: tasks that share the connections of all listeners, with a receive buffer of 1 MiB each.",
+        dynamic=True)
+    num_io_threads: int = int32(8, between(1, 10000),
+        "Handlers of requests that have to wait (cold reads), and as many of admin requests.", dynamic=True)
+    background_threads: int = int32(10, between(1, 256),
+        "Threads that wait for disks: so many for what concerns no single one; each log directory and the removal of "
+        "files have up to 4 of their own.", dynamic=True)
     queued_max_requests: int = int32(500, at_least(1), "Requests that wait for a handler; then reading stops.")
     queued_max_request_bytes: int = int64(134217728, at_least(-1),
         "Bytes of requests that wait or are being received beyond the shared buffers; of admin requests as many. "
@@ -162,7 +164,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     controller_socket_timeout_ms: int = int32(30000, at_least(1), "Limit of requests from and to the controller.")
 
     # Replication
-    num_replica_fetchers: int = int32(1, at_least(1), "Fetchers per leader broker.", dynamic=True, live=False)
+    num_replica_fetchers: int = int32(1, between(1, 1000), "Fetchers per leader broker.", dynamic=True)
     min_insync_replicas: int = int32(1, at_least(1),
         "Replicas in sync that acks=all needs, and below which the high watermark stays.", dynamic=True)
     replica_lag_time_max_ms: int = int64(30000, at_least(1), "A follower that lags longer leaves the ISR.")

@@ -103,7 +103,8 @@ def test_replacing_keeps_what_is_not_known_and_nothing_else() -> None:
     [
         (True, "log.cleaner.threads", "many", "log.cleaner.threads='many'"),
         (True, "log.dirs", "/etc", "configuration log.dirs: read from the broker's file only"),
-        (True, "background.threads", "3", "configuration background.threads: not honoured yet"),
+        (True, "background.threads", "257", "background.threads='257': allowed is from 1 to 256"),
+        (True, "metric.reporters", "my.Reporter", "configuration metric.reporters: Java classes cannot be run here"),
         (True, "ssl.key.password", "hunter2", "configuration ssl.key.password: not known"),
         (False, "advertised.listeners", "PLAINTEXT://a:1", "configuration advertised.listeners: counts for one"),
         (True, "log.cleaner.min.compaction.lag.ms", "5", "must not be above log.cleaner.max.compaction.lag.ms=4"),

@@ -64,7 +64,7 @@ def test_defaults_are_kafka_1_0s_but_for_those_that_were_decided_otherwise() -> 
 @pytest.mark.parametrize(
     ("name", "text", "allowed"),
     [
-        ("num.io.threads", "0", "1 or more"),
+        ("num.io.threads", "0", "from 1 to 10000"),
         ("num.io.threads", "eight", "not a whole number"),
         ("num.io.threads", "1e3", "not a whole number"),
         ("num.io.threads", "1_0", "not a whole number"),
