@@ -7,11 +7,14 @@ every way a connection can end (a leak here locks everybody out, KAFKA-2614).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import trio
 
 from strandline.protocol.native.frame import MAX_FRAME_BYTES
+from strandline.runtime.config.address_counts import plain_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +45,32 @@ MIN_FRAME_RATE_BYTES = 1024 * 1024
 """Bytes per second that a large frame must keep up."""
 
 
+NOBODY: Mapping[str, int] = MappingProxyType({})
+
+
 class ConnectionQuota:
     """How many connections there are, in all and per peer host. Client listeners leave `reserved` slots to the
     inter-broker listener, so that clients that exhaust theirs never cut the cluster apart (KAFKA-7730)."""
 
-    def __init__(self, max_connections: int, max_connections_per_ip: int, reserved: int = 0) -> None:
-        self.set_limits(max_connections, max_connections_per_ip, reserved)
+    def __init__(
+        self,
+        max_connections: int,
+        max_connections_per_ip: int,
+        reserved: int = 0,
+        overrides: Mapping[str, int] = NOBODY,
+    ) -> None:
+        self.set_limits(max_connections, max_connections_per_ip, reserved, overrides)
         self.total = 0
         self._per_host: dict[str, int] = {}
 
-    def set_limits(self, max_connections: int, max_connections_per_ip: int, reserved: int) -> None:
-        """Connections that are open stay, be they more than that."""
+    def set_limits(
+        self, max_connections: int, max_connections_per_ip: int, reserved: int, overrides: Mapping[str, int] = NOBODY
+    ) -> None:
+        """Connections that are open stay, be they more than that. overrides: address (`plain_address`) → what counts
+        for it instead of `max_connections_per_ip`."""
         self.max_connections = max_connections
         self.max_connections_per_ip = max_connections_per_ip
+        self.overrides = overrides
         self.reserved = min(reserved, max_connections)
 
     def take(self, host: str, is_inter_broker: bool) -> str | None:
@@ -62,8 +78,11 @@ class ConnectionQuota:
         limit = self.max_connections if is_inter_broker else self.max_connections - self.reserved
         if self.total >= limit:
             return f"{limit} connections are open; raise max.connections or close some"
-        if self._per_host.get(host, 0) >= self.max_connections_per_ip and not is_inter_broker:
-            return f"{self.max_connections_per_ip} connections from {host}; raise max.connections.per.ip or close some"
+        most, key = self.max_connections_per_ip, "max.connections.per.ip"
+        if self.overrides and (own := self.overrides.get(plain_address(host))) is not None:
+            most, key = own, "max.connections.per.ip.overrides"
+        if self._per_host.get(host, 0) >= most and not is_inter_broker:
+            return f"{most} connections from {host}; raise {key} or close some"
         self.total += 1
         self._per_host[host] = self._per_host.get(host, 0) + 1
         return None

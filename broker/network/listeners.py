@@ -15,6 +15,7 @@ from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota
 from strandline.broker.network.processor import Processor
 from strandline.broker.network.request_channel import RequestChannel
 from strandline.protocol.znodes import BrokerEndpoint
+from strandline.runtime.config.address_counts import address_counts
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.logging import Logger
@@ -33,10 +34,13 @@ class Listeners:
             frame_deadline_ms=config.frame_timeout_ms,
             send_timeout_ms=config.socket_send_timeout_ms,
         )
-        self._quota = ConnectionQuota(
-            config.max_connections, config.max_connections_per_ip, reserved=config.inter_broker_connections_reserved
+        self._quota = ConnectionQuota(*_connection_limits(config))
+        current.watch(
+            lambda: self._quota.set_limits(*_connection_limits(current.value)),
+            BrokerConfig.max_connections,
+            BrokerConfig.max_connections_per_ip,
+            BrokerConfig.max_connections_per_ip_overrides,
         )
-        current.watch(self._limit_connections, BrokerConfig.max_connections, BrokerConfig.max_connections_per_ip)
         self.addresses: dict[str, Address] = {}
         """Listener name → bound address."""
         self._current = current
@@ -63,12 +67,6 @@ class Listeners:
             )
             for listener in config.listeners
         ]
-
-    def _limit_connections(self) -> None:
-        config = self._current.value
-        self._quota.set_limits(
-            config.max_connections, config.max_connections_per_ip, config.inter_broker_connections_reserved
-        )
 
     async def run_processors(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """As many as `num.network.threads` says, also when it changes: who is one too many keeps its connections, gets
@@ -127,3 +125,13 @@ class Listeners:
         async with trio.open_nursery() as closing:
             for processor in (*self._processors, *self._retired):
                 closing.start_soon(processor.stop, deadline_s)
+
+
+def _connection_limits(config: BrokerConfig) -> tuple[int, int, int, dict[str, int]]:
+    """As `ConnectionQuota.set_limits` takes them."""
+    return (
+        config.max_connections,
+        config.max_connections_per_ip,
+        config.inter_broker_connections_reserved,
+        address_counts(config.max_connections_per_ip_overrides),
+    )

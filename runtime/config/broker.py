@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from strandline.runtime.config.address_counts import ADDRESS_COUNTS
 from strandline.runtime.config.keys import (
     ANY,
     NOT_EMPTY,
@@ -111,8 +112,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_connections: int = int32(3000, at_least(1), "Open connections, all listeners (Kafka: unlimited).", dynamic=True)
     max_connections_per_ip: int = int32(1000, at_least(0),
         "Open connections of one client address (Kafka: unlimited).", dynamic=True)
-    max_connections_per_ip_overrides: tuple[str, ...] = strings((), ANY,
-        "host:count, other limits for some addresses.", dynamic=True, honoured=False)
+    max_connections_per_ip_overrides: tuple[str, ...] = strings((), ADDRESS_COUNTS,
+        "Another max.connections.per.ip for some addresses: 10.0.0.7:50. (Kafka: host names, too.)", dynamic=True)
     max_connection_creation_rate: int = int32(INT_MAX, at_least(0),
         "New connections.", "per second", dynamic=True, honoured=False)
     inter_broker_connections_reserved: int = int32(100, at_least(0),

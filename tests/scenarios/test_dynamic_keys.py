@@ -71,6 +71,11 @@ async def connections(site: Site) -> int:
     return await site.connections()
 
 
+async def connections_of_two(site: Site) -> list[int]:
+    """Of the address that the override names, in another spelling, and of another one."""
+    return [await site.connections(host) for host in ("::ffff:10.0.0.7", "10.0.0.8")]
+
+
 TWO_LISTENERS = {
     "listeners": "PLAINTEXT://broker-1:9092,CLIENTS://broker-1:9093",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT",
@@ -258,6 +263,7 @@ EFFECTS: dict[str, Effect] = {
     "background.threads": Effect("3", threads, 10, 3),
     "max.connections": Effect("4", connections, 6, 3, {"inter.broker.connections.reserved": "0"}),  # one is taken
     "max.connections.per.ip": Effect("2", connections, 6, 2, TWO_LISTENERS),
+    "max.connections.per.ip.overrides": Effect("10.0.0.7:2", connections_of_two, [6, 6], [2, 6], TWO_LISTENERS),
     "unclean.leader.election.enable": Effect("true", is_elected_uncleanly, False, True, brokers=3),
     "num.replica.fetchers": Effect("4", fetchers, 1, 4, {"min.insync.replicas": "2"}, brokers=2),
     "min.insync.replicas": Effect("1", is_acknowledged_by_one, False, True, {"min.insync.replicas": "2"}, brokers=2),

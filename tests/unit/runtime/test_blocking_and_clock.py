@@ -55,6 +55,29 @@ async def test_a_lane_whose_disk_does_not_answer_takes_no_thread_from_the_others
         gate.set()
 
 
+async def test_another_number_of_threads_counts_for_calls_and_for_lanes() -> None:
+    blocking, gate, running, most = ThreadBlocking(max_threads=8), threading.Event(), [0], [0]
+    lock = threading.Lock()
+
+    def work() -> None:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        gate.wait(60)
+        with lock:
+            running[0] -= 1
+
+    await blocking.run_in("/data", divmod, 7, 2)
+    blocking.set_threads(1)
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(blocking.run, work)
+            nursery.start_soon(blocking.run_in, "/data", work)
+        await trio.testing.wait_all_tasks_blocked()
+        gate.set()
+    assert most[0] <= 2, "one of its own, and one of that lane"
+
+
 async def test_work_that_has_begun_is_waited_for_when_its_task_is_cancelled() -> None:
     blocking = ThreadBlocking()
     begun, finish, finished = trio.Event(), threading.Event(), []

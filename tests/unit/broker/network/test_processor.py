@@ -21,6 +21,7 @@ from strandline.protocol.messages import (
     TopicProduceResponse,
 )
 from strandline.testkit.network import MemoryNetwork
+from support.effects import tasks
 from support.pipeline import open_pipeline
 from support.raw_client import produce_frames, produce_request, request_frame
 
@@ -292,3 +293,17 @@ async def test_a_version_that_is_not_served_is_answered_and_the_connection_goes_
         assert partition.error_code == ErrorCode.UNSUPPORTED_VERSION
         assert (known.header.correlation_id, versions) == (6, [77])
         assert good.message == OK
+
+
+async def test_a_processor_that_retires_serves_its_connections_to_their_end() -> None:
+    async with open_pipeline({ApiKey.METADATA: answer_metadata}) as pipeline:
+        first, last = await pipeline.connect(), await pipeline.connect()
+        assert await first.request(MetadataRequest()) and await last.request(MetadataRequest())
+        pipeline.processor.retire()
+        first.close()
+        await trio.testing.wait_all_tasks_blocked()
+        assert await last.request(MetadataRequest())
+        assert tasks("deadlines of processor 0") == 1
+        last.close()
+        await trio.testing.wait_all_tasks_blocked()
+        assert tasks("deadlines of processor 0") == 0

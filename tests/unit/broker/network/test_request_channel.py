@@ -123,6 +123,29 @@ async def test_the_queue_is_bounded_and_pushes_back() -> None:
             assert await correlation_ids(client, 1) == [number]
 
 
+async def test_the_number_of_handlers_changes_while_they_work() -> None:
+    """Who is one too many answers what it has in hand, and takes nothing more."""
+    gate = Door()
+    async with open_pipeline({ApiKey.DESCRIBE_LOG_DIRS: gate}, num_handlers=2) as pipeline:
+        clients = [await pipeline.connect(f"host-{number}") for number in range(4)]
+        for number, client in enumerate(clients):
+            await client.send(request_frame(describe("t"), correlation_id=number))
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(gate.started) == 2
+        pipeline.channel.set_num_handlers(3)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(gate.started) == 3
+        pipeline.channel.set_num_handlers(1)
+        gate.opened.set()
+        for number, client in enumerate(clients):
+            assert await correlation_ids(client, 1) == [number]
+        gate.opened = trio.Event()
+        for client in clients:
+            await client.send(request_frame(describe("t")))
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(gate.started) == 5, "one at a time"
+
+
 async def test_queued_bytes_are_bounded_and_given_back() -> None:
     gate = Door()
     async with open_pipeline({ApiKey.DESCRIBE_LOG_DIRS: gate}, max_queued_bytes=250_000, num_handlers=1) as pipeline:
