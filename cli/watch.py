@@ -186,7 +186,7 @@ def read_events(folders: tuple[Path, ...], topic: str, numbers: frozenset[int]) 
 
 
 def _lines(disk: Disk, file: str) -> Iterator[bytes]:
-    from strandline.spark_connector.pipelines.history_files import PieceReader, pieces
+    from strandline.runtime.log_lines import PieceReader, pieces
 
     for piece in pieces(disk, [file]):
         reader = PieceReader(disk, piece)

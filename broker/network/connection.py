@@ -24,8 +24,8 @@ from strandline.broker.network.dialects import Dialect
 from strandline.broker.network.limits import MIN_FRAME_RATE_BYTES, ConnectionLimits
 from strandline.broker.network.regions import Piece, StaleRegion, Warm, cold_ahead, read_here, read_whole
 from strandline.broker.network.request_context import RequestContext
-from strandline.broker.network.request_counts import BurstTimes, RequestCounts
-from strandline.broker.network.response_slot import ResponseSlot, count_answered
+from strandline.broker.network.request_counts import NOT_YET, CountsByApi, RequestTimes
+from strandline.broker.network.response_slot import ResponseSlot
 from strandline.protocol.api import Api
 from strandline.runtime.disk import Buffer, FileRegion
 from strandline.runtime.network import Transport, TransportClosed
@@ -60,7 +60,6 @@ class Connection:
         "_drained_by",
         "_last_active",
         "_leaving",
-        "_left_at",
         "_limits",
         "_out",
         "_read_failed",
@@ -74,14 +73,17 @@ class Connection:
         "_writer_lot",
         "closed",
         "context",
+        "counts",
         "dialect",
         "expected_api",
         "expected_bytes",
         "finish_reason",
         "frame_started_at",
         "kept",
+        "left_at",
         "muted",
         "pending_bytes",
+        "sent_at",
         "why_closed",
     )
 
@@ -91,12 +93,14 @@ class Connection:
         context: RequestContext,
         limits: ConnectionLimits,
         dirty: list[Connection],
+        counts: CountsByApi,
         read_failed: Callable[[str, OSError], None] = _ignore,
         warm: Warm = read_here,
     ) -> None:
-        """read_failed: told the path of a file that could not be read while it was sent."""
+        """counts: of all requests. read_failed: told the path of a file that could not be read while it was sent."""
         self.context = context
         """Of the requests to come."""
+        self.counts = counts
         self._read_failed = read_failed
         self._warm = warm
         self.closed = False
@@ -122,10 +126,10 @@ class Connection:
         self._limits = limits
         self._slots: deque[ResponseSlot] = deque()
         self._out: deque[Piece] = deque()
-        self._leaving: list[ResponseSlot] = []
-        """Whose answers are in `_out`, to be counted when that is sent."""
-        self._left_at = 0.0
-        """When the first of them came there."""
+        self._leaving: list[tuple[RequestTimes, int, float]] = []
+        """(times, of how many requests, answered at) of answers in `_out`, to be counted when that is sent."""
+        self.left_at = self.sent_at = NOT_YET
+        """When the last answers that went at once came into `_out`, and when they were with the kernel."""
         self._region_sent = 0
         self._dirty_list = dirty
         self._dirty = False
@@ -141,9 +145,9 @@ class Connection:
 
     # --- answering -----------------------------------------------------------------------------------------------
 
-    def new_slot(self, counts: RequestCounts | None = None, times: BurstTimes | None = None) -> ResponseSlot:
-        """The next place in the response order. counts, times: where its request is counted."""
-        slot = ResponseSlot(None, (), counts, times)
+    def new_slot(self) -> ResponseSlot:
+        """The next place in the response order."""
+        slot = ResponseSlot()
         self._slots.append(slot)
         return slot
 
@@ -151,7 +155,7 @@ class Connection:
         """Store an answer; `flush` sends it when its turn has come."""
         slot.attachments = attachments
         slot.head = head
-        if slot.times is not None and slot.times.handled_at >= 0:
+        if slot.times is not None:
             slot.answered_at = trio.current_time()
         self.pending_bytes += len(head) + attachment_bytes
         if not self._dirty:
@@ -164,21 +168,35 @@ class Connection:
         self._dirty = False
         if self.closed or self._out:  # the writer gathers again after what is unsent
             return now
-        self._left_at = now
+        self.left_at = now
         self._send_ready()
+        self.sent_at = now = trio.current_time()
         if self._out:
-            self._stalled_since = now = trio.current_time()
+            self._stalled_since = now
             self._writer_lot.unpark_all()
         elif self._leaving:
-            now = trio.current_time()
-            self._count_answered(now)
+            self._count_sent(now)
         if self._reader_waits:
             self._reader_lot.unpark_all()
         return now
 
-    def _count_answered(self, now: float) -> None:
+    def count_answered(self, times: RequestTimes, count: int) -> None:
+        """The answers to so many requests of a burst left at its end; maybe the kernel did not take all of them."""
+        if self._out:
+            self._leaving.append((times, count, NOT_YET))
+        else:
+            times.took(count, NOT_YET, self.left_at, self.sent_at)
+
+    def _count_sent(self, now: float) -> None:
+        """All that was in `_out` is with the kernel. Requests that took the same way are counted together."""
         leaving, self._leaving = self._leaving, []
-        count_answered(leaving, self._left_at, now)
+        times, total, answered_at = leaving[0][0], 0, leaving[0][2]
+        for each, count, at in leaving:
+            if each is not times or at != answered_at:
+                times.took(total, answered_at, self.left_at, now)
+                times, total, answered_at = each, 0, at
+            total += count
+        times.took(total, answered_at, self.left_at, now)
 
     async def write_unsent(self) -> None:
         """The writer task: sends what `flush` could not, whenever the peer takes more. Ends when closed."""
@@ -193,7 +211,7 @@ class Connection:
                 return
             left = self.pending_bytes
             if not self._leaving:
-                self._left_at = trio.current_time()
+                self.left_at = trio.current_time()
             await self._warm_ahead()
             self._send_ready()
             now = trio.current_time()
@@ -202,8 +220,8 @@ class Connection:
             if not self._out:
                 self._stalled_since = None
             if self._leaving and (not self._out or len(self._leaving) > MAX_COUNTED_LATER):
-                self._count_answered(now)
-                self._left_at = now
+                self._count_sent(now)
+                self.left_at = now
             if self._reader_waits:
                 self._reader_lot.unpark_all()
 
@@ -216,7 +234,7 @@ class Connection:
                 if slot.attachments:
                     out.extend(slot.attachments)
                 if slot.times is not None:
-                    self._leaving.append(slot)
+                    self._leaving.append((slot.times, 1, slot.answered_at))
 
     async def _warm_ahead(self) -> None:
         """What has gone cold while a slow peer read is not read by the event loop. `flush` sends nothing meanwhile,
@@ -315,6 +333,10 @@ class Connection:
         if self.pending_bytes >= self._limits.max_pending_bytes:
             return 0
         return max(0, self._limits.max_in_flight - len(self._slots))
+
+    def waiting(self) -> set[int]:
+        """`id` of each slot that holds a place in the response order."""
+        return {id(slot) for slot in self._slots}
 
     @property
     def in_flight(self) -> int:

@@ -24,7 +24,6 @@ from strandline.broker.network.limits import ConnectionLimits
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import UNCHARGED_REQUEST_BYTES, RequestChannel
 from strandline.broker.network.request_context import RequestContext
-from strandline.broker.network.request_counts import BurstTimes
 from strandline.broker.network.request_reader import Next, RequestReader
 from strandline.protocol.messages import Request
 from strandline.protocol.records import READER_SLACK_BYTES
@@ -83,7 +82,9 @@ class Processor:
             on_closed()
             return
         channel = self._channel
-        connection = Connection(transport, context, self._limits, channel.dirty, channel.read_failed, channel.warm)
+        connection = Connection(
+            transport, context, self._limits, channel.dirty, channel.counts, channel.read_failed, channel.warm
+        )
         self._nursery.start_soon(self._serve, connection, on_closed, name=f"connection {context.peer}")
 
     async def stop(self, deadline_s: float) -> None:
@@ -199,7 +200,7 @@ class Processor:
                 leaving.is_begun = True
                 await connection.wait_unmuted()
                 leaving.is_begun = False
-                leaving.unfinished = self._channel.handle_burst(behind, _begin_anew(behind))
+                leaving.unfinished = self._channel.handle_burst(behind, leaving.taken_at, trio.current_time())
             if leaving.queued is not None and connection.finish_reason is None and not connection.closed:
                 request = leaving.queued
                 charge = reserved_bytes or await self._reserve(connection, request, request.header.size_bytes)
@@ -288,14 +289,3 @@ class Processor:
                     connection.close(reason)
                 if count % TIMER_CHUNK == TIMER_CHUNK - 1:
                     await trio.lowlevel.checkpoint()
-
-
-def _begin_anew(requests: list[RequestInHand[Request]]) -> BurstTimes:
-    """Requests that waited for one before them: their burst is another one, which begins now."""
-    now = trio.current_time()
-    taken_at = next((request.slot.times.taken_at for request in requests if request.slot.times is not None), now)
-    times = BurstTimes(taken_at, now)
-    for request in requests:
-        if request.slot.times is not None:
-            request.slot.times = times
-    return times

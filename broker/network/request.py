@@ -61,8 +61,8 @@ class RequestInHand(msgspec.Struct, Generic[M], eq=False):
         if self.hooks:
             for hook in self._take_hooks():
                 message, regions = hook(message, regions) or (message, regions)
-        if slot.counts is not None and not is_clean:
-            slot.counts.note_errors(message)
+        if not is_clean:
+            connection.counts.row(self.header.api_key, self.message).note_errors(message)
         try:
             head, rest, rest_bytes = self.dialect.encode(self.api, self.header, message, regions)
         except LocalProtocolError as error:

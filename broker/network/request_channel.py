@@ -28,11 +28,12 @@ from typing import Any, NamedTuple
 
 import trio
 
+from strandline.broker.network.burst_counts import count_burst
 from strandline.broker.network.dialects import Dialect
 from strandline.broker.network.limits import ByteBudget
 from strandline.broker.network.regions import Warm, read_here
 from strandline.broker.network.request import Remainder, RequestInHand
-from strandline.broker.network.request_counts import BurstTimes, CountsByApi
+from strandline.broker.network.request_counts import NOT_YET, CountsByApi
 from strandline.broker.network.unflushed_connections import UnflushedConnections
 from strandline.broker.steps import InSteps
 from strandline.protocol.api import APIS, Api, ApiKey, Scheduling
@@ -180,9 +181,11 @@ class RequestChannel:
 
     # --- for processors ------------------------------------------------------------------------------------------
 
-    def handle_burst(self, requests: Sequence[RequestInHand[Request]], times: BurstTimes) -> Unfinished | None:
-        """Call the inline handlers of one connection's burst in order, end the burst, send what is ready. times: where
-        it is noted when all of these, that have an answer, are handled.
+    def handle_burst(
+        self, requests: Sequence[RequestInHand[Request]], taken_at: float, begun_at: float = NOT_YET
+    ) -> Unfinished | None:
+        """Call the inline handlers of one connection's burst in order, end the burst, send what is ready. taken_at,
+        begun_at: see `RequestTimes`.
 
         Returns the request that ended it early, if one did: it and those behind it own their bytes from then on, its
         remainder is to be enqueued, and the rest handled as a burst when that is done."""
@@ -204,8 +207,11 @@ class RequestChannel:
                 # Which requests it had in hand is not known here; their client learns of it by the close and retries.
                 self._log_bug(requests[-1], error)
                 requests[-1].connection.close("a bug at the end of a burst, see the log")
-            times.handled_at = trio.current_time()
-        self.flush_responses()
+            self.flush_responses()
+            handled = requests if unfinished is None else requests[: len(requests) - len(unfinished.behind)]
+            count_burst(requests[0].connection, handled, taken_at, begun_at)
+        else:
+            self.flush_responses()
         return unfinished
 
     async def enqueue(
@@ -267,10 +273,9 @@ class RequestChannel:
 
     async def _handle_queued(self, queued: _Queued) -> None:
         request = queued.request
-        times = request.slot.times
-        if times is not None and queued.remainder is None:
-            # Those before it in its burst were handled by then.
-            times = request.slot.times = BurstTimes(times.taken_at, trio.current_time())
+        times = request.slot.times if queued.remainder is None else None
+        if times is not None:
+            times.begun_at = trio.current_time()
         try:
             if queued.remainder is not None:  # also after a close: what came whole is carried out
                 await queued.remainder()

@@ -10,7 +10,8 @@
 | response_queue | ResponseQueueTimeMs | until the answers to earlier requests of the connection are there, too |
 | send | ResponseSendTimeMs | until the kernel has it all: long where the peer reads slowly |
 
-All requests of a burst share one `BurstTimes`, so that a burst that is answered at once costs three looks at the clock.
+The requests of a burst are counted together, where they have one API: what is answered at once costs three looks at
+the clock, however many it is. Only those that stay behind carry `RequestTimes` with them, until their answer has left.
 Buckets are a quarter of an octave wide: their number is the length in bits of the fourth power of the microseconds,
 which costs a third of what looking a limit up would.
 """
@@ -33,15 +34,6 @@ NUM_BUCKETS = 160
 """Enough for a thousand years."""
 UNKNOWN_CODE = "UNKNOWN"
 NOT_YET = -1.0
-
-
-class BurstTimes(msgspec.Struct, gc=False):
-    """Of the requests that were taken together: monotonic seconds, `NOT_YET` where it did not come to that."""
-
-    taken_at: float
-    begun_at: float = NOT_YET
-    """NOT_YET: at once, and in the burst."""
-    handled_at: float = NOT_YET
 
 
 class Buckets:
@@ -80,22 +72,6 @@ class RequestCounts:
         self.send = Buckets()
         self.total = Buckets()
 
-    def took(self, count: int, times: BurstTimes, answered_at: float, left_at: float, sent_at: float) -> None:
-        """`count` requests took the same way. answered_at: NOT_YET where they were answered in their burst."""
-        self.answered += count
-        taken_at = begun_at = times.taken_at
-        handled_at = left_at
-        if answered_at >= 0:
-            handled_at = times.handled_at
-            self.remote.add((answered_at - handled_at) * 1e6, count)
-            self.response_queue.add((left_at - answered_at) * 1e6, count)
-        if times.begun_at >= 0:
-            begun_at = times.begun_at
-            self.queue.add((begun_at - taken_at) * 1e6, count)
-        self.local.add((handled_at - begun_at) * 1e6, count)
-        self.send.add((sent_at - left_at) * 1e6, count)
-        self.total.add((sent_at - taken_at) * 1e6, count)
-
     def note_error(self, code: int) -> None:
         self.errors[code] = self.errors.get(code, 0) + 1
 
@@ -126,6 +102,34 @@ def histogram_of(counts: Sequence[int]) -> Histogram:
     return made
 
 
+class RequestTimes(msgspec.Struct, gc=False):
+    """Of requests of one API that were taken together: monotonic seconds, `NOT_YET` where it did not come to that.
+
+    begun_at: NOT_YET where they were handled in their burst. handled_at: NOT_YET where they were answered there."""
+
+    counts: RequestCounts
+    taken_at: float
+    begun_at: float = NOT_YET
+    handled_at: float = NOT_YET
+
+    def took(self, count: int, answered_at: float, left_at: float, sent_at: float) -> None:
+        """The answers to so many of them took the same way, and are with the kernel."""
+        counts, taken_at, handled_at = self.counts, self.taken_at, self.handled_at
+        counts.answered += count
+        begun_at = taken_at
+        if self.begun_at >= 0:
+            begun_at = self.begun_at
+            counts.queue.add((begun_at - taken_at) * 1e6, count)
+        if handled_at >= 0:
+            counts.remote.add((answered_at - handled_at) * 1e6, count)
+            counts.response_queue.add((left_at - answered_at) * 1e6, count)
+        else:
+            handled_at = left_at
+        counts.local.add((handled_at - begun_at) * 1e6, count)
+        counts.send.add((sent_at - left_at) * 1e6, count)
+        counts.total.add((sent_at - taken_at) * 1e6, count)
+
+
 class CountsByApi:
     """A row for each API that is served; fetches of followers have one of their own."""
 
@@ -133,15 +137,17 @@ class CountsByApi:
         self.rows = {int(api.key): RequestCounts() for api in apis}
         self.of_followers = RequestCounts()
 
-    def of_request(self, api_key: int, message: Request, size_bytes: int) -> RequestCounts:
-        """Count a request that came; the rest of it is counted there."""
+    def row(self, api_key: int, message: Request) -> RequestCounts:
         if isinstance(message, FetchRequest) and message.replica_id >= 0:
-            counts = self.of_followers
-        else:
-            counts = self.rows[api_key]
-        counts.requests += 1
-        counts.sizes.add(size_bytes, 1)
-        return counts
+            return self.of_followers
+        return self.rows[api_key]
+
+    def begin(self, api_key: int, message: Request, count: int, size_bytes: int, taken_at: float) -> RequestTimes:
+        """Count requests of one API that came together; `message` is one of them, their sizes are taken as equal."""
+        counts = self.row(api_key, message)
+        counts.requests += count
+        counts.sizes.add(size_bytes / count, count)
+        return RequestTimes(counts, taken_at)
 
     def of_refusal(self, api_key: int, size_bytes: int, answer: Message) -> None:
         """Count one that is refused before it has a handler."""

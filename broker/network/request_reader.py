@@ -31,7 +31,6 @@ from strandline.broker.network.limits import ConnectionLimits
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_bounds import LIMITS, MAX_CLIENT_BODY_BYTES
 from strandline.broker.network.request_channel import RequestChannel, Unfinished
-from strandline.broker.network.request_counts import BurstTimes
 from strandline.broker.network.response_slot import ResponseSlot
 from strandline.protocol.api import Api, ApiKey, Scheduling
 from strandline.protocol.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
@@ -75,6 +74,8 @@ class Leaving:
 
     unfinished: Unfinished | None
     queued: RequestInHand[Request] | None
+    taken_at: float
+    """When they came, in monotonic seconds."""
     fault: str | None = None
     is_begun: bool = False
     """The remainder is in line or being done: it answers its request itself."""
@@ -130,7 +131,7 @@ class RequestReader:
         queued: RequestInHand[Request] | None = None
         unfinished: Unfinished | None = None
         connection.expected_bytes = 0
-        times = BurstTimes(trio.current_time())
+        taken_at = trio.current_time()
         try:
             dialect = connection.dialect or self._pick_dialect(connection, buffer, have)
             if dialect is None:
@@ -160,7 +161,7 @@ class RequestReader:
                     self._refuse_unknown(connection, dialect, header, frame)
                     request = None
                 else:
-                    request = self._take(connection, dialect, api, routed, header, frame, times)
+                    request = self._take(connection, dialect, api, routed, header, frame)
                 position += size
                 if request is not None:
                     header = request.header
@@ -179,15 +180,22 @@ class RequestReader:
         except RemoteProtocolError as error:
             fault = error
         if position:
-            connection.note_activity(times.taken_at)
-            unfinished = self._channel.handle_burst(requests, times)
+            connection.note_activity(taken_at)
+            unfinished = self._channel.handle_burst(requests, taken_at)
         if unfinished is not None or queued is not None:
-            leaving = Leaving(unfinished, queued, None if fault is None else str(fault))
-            if is_shared:
-                leaving.own_bytes()
-            self.leaving[connection] = leaving
+            leaving = Leaving(unfinished, queued, taken_at, None if fault is None else str(fault))
+            self._leave(connection, leaving, is_shared=is_shared)
             return position, Next.QUEUED
         return position, self._next_after(connection, fault, next_)
+
+    def _leave(self, connection: Connection, leaving: Leaving, *, is_shared: bool) -> None:
+        queued = leaving.queued
+        if queued is not None:
+            key, size_bytes = queued.header.api_key, queued.header.size_bytes
+            queued.slot.times = self._channel.counts.begin(key, queued.message, 1, size_bytes, leaving.taken_at)
+        if is_shared:
+            leaving.own_bytes()
+        self.leaving[connection] = leaving
 
     def _next_after(self, connection: Connection, fault: RemoteProtocolError | None, next_: Next) -> Next:
         """What follows a burst of which nothing is left to do."""
@@ -217,7 +225,6 @@ class RequestReader:
         routed: tuple[int, int],
         header: Header,
         frame: memoryview,
-        times: BurstTimes,
     ) -> RequestInHand[Request] | None:
         """The request of one frame, or None when it is answered with an error already."""
         if api.inter_broker_only and not connection.context.is_inter_broker:
@@ -228,15 +235,14 @@ class RequestReader:
             return None
         lowest, highest = routed
         if not lowest <= header.version <= highest:
-            return self._take_other_version(connection, dialect, api, routed, header, frame, times)
+            return self._take_other_version(connection, dialect, api, routed, header, frame)
         try:
             context, header, message, records = dialect.decode(connection.context, api, header, frame)
         except RemoteProtocolError as error:
             self._refuse_unread(connection, dialect, api, header, str(error))
             return None
         connection.context = context
-        counts = self._channel.counts.of_request(header.api_key, message, header.size_bytes)
-        slot = connection.new_slot(counts, times) if message.has_answer else ResponseSlot(b"", (), counts)
+        slot = connection.new_slot() if message.has_answer else ResponseSlot(b"")
         return RequestInHand(api, message, records, context, header, dialect, connection, slot)
 
     def _refuse_if_too_long(self, connection: Connection, dialect: Dialect, api: Api | None, header: Header) -> bool:
@@ -267,15 +273,12 @@ class RequestReader:
         routed: tuple[int, int],
         header: Header,
         frame: memoryview,
-        times: BurstTimes,
     ) -> RequestInHand[Request] | None:
         message: Request | None = None
         with suppress(RemoteProtocolError):
             connection.context, header, message, _ = dialect.decode(connection.context, api, header, frame)
         if api.key is ApiKey.API_VERSIONS:
-            message = message or ApiVersionsRequest()
-            counts = self._channel.counts.of_request(header.api_key, message, header.size_bytes)
-            slot = connection.new_slot(counts, times)
+            message, slot = message or ApiVersionsRequest(), connection.new_slot()
             return RequestInHand(api, message, (), connection.context, header, dialect, connection, slot)
         text = f"{api.key.name} version {header.version} is not served; use {routed[0]} to {routed[1]}"
         if message is not None and not message.has_answer:

@@ -21,7 +21,6 @@ import os
 import statistics
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -37,8 +36,9 @@ from rich.table import Table
 from benchmarks import load
 from benchmarks.idle import cpu_seconds
 from strandline import Admin
+from strandline.cli.admin_ports import admin_port
 from strandline.cli.cluster import EmbeddedCluster
-from strandline.runtime.network import Address, parse_address
+from strandline.runtime.network import Address
 
 UNCOUNTED = Path(__file__).with_name("uncounted")
 BATCH_BYTES = 1024
@@ -113,8 +113,9 @@ def side(*, is_counting: bool) -> Iterator[Side]:
         ):
             with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
                 admin.create_topic("load", num_partitions=PARTITIONS, replication_factor=1)
-            address = parse_address("bootstrap", cluster.bootstrap_servers)
-            yield Side(cluster, dict.fromkeys(range(PARTITIONS), address), admin_address(Path(folder)))
+                (broker,) = admin.describe_cluster().brokers.values()
+                admin_address = admin_port(admin, broker)
+            yield Side(cluster, dict.fromkeys(range(PARTITIONS), broker.address), admin_address)
     finally:
         if before is None:
             del os.environ["PYTHONPATH"]
@@ -135,7 +136,9 @@ def main() -> None:
             pairs: list[tuple[float, float]] = []
             for number in range(arguments.rounds):
                 order = (counting, uncounted) if number % 2 == 0 else (uncounted, counting)
-                taken = {id(each): each.cpu_us_per_request(case, arguments.seconds, arguments.scrape_s) for each in order}
+                taken = {
+                    id(each): each.cpu_us_per_request(case, arguments.seconds, arguments.scrape_s) for each in order
+                }
                 pairs.append((taken[id(counting)], taken[id(uncounted)]))
                 print(f"{name}: {pairs[-1][0]:.1f} and {pairs[-1][1]:.1f} µs", file=sys.stderr, flush=True)
             found[name] = {

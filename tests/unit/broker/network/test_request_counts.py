@@ -130,8 +130,10 @@ async def test_a_peer_that_reads_slowly_makes_send_time(autojump_clock: trio.tes
 async def test_fetches_are_told_apart_by_who_asks(autojump_clock: trio.testing.MockClock) -> None:
     async with open_pipeline({ApiKey.FETCH: lambda request: request.respond(FetchResponse([]))}) as pipeline:
         client = await pipeline.connect()
-        await client.send(request_frame(fetch(-1)) + 2 * request_frame(fetch(3)))
-        await client.responses(3)
+        await client.send(request_frame(fetch(-1)))
+        await client.responses(1)
+        await client.send(2 * request_frame(fetch(3)))
+        await client.responses(2)
         assert counts_of(pipeline, "FetchConsumer").answered == 1
         assert counts_of(pipeline, "FetchFollower").answered == 2
 
@@ -157,13 +159,34 @@ async def test_errors_are_counted_wherever_they_stand_in_an_answer(autojump_cloc
         assert counts_of(pipeline, "FetchConsumer").errors == {ErrorCode.INVALID_REQUEST: 1}
 
 
-async def test_requests_without_an_answer_are_counted_and_have_no_times(autojump_clock: trio.testing.MockClock) -> None:
+async def test_requests_without_an_answer_are_counted_when_they_are_handled(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     async with open_pipeline({ApiKey.PRODUCE: lambda request: request.no_response()}) as pipeline:
         client = await pipeline.connect()
         await client.send(request_frame(produce_request(acks=0)) * 3)
         await trio.testing.wait_all_tasks_blocked()
         counts = counts_of(pipeline, "Produce")
-        assert (counts.requests, counts.answered) == (3, 0)
+        assert (counts.requests, counts.answered) == (3, 3)
+
+
+async def test_a_burst_of_several_apis_is_counted_by_api(autojump_clock: trio.testing.MockClock) -> None:
+    parked: list[RequestInHand] = []
+    handlers = {
+        ApiKey.PRODUCE: parked.append,
+        ApiKey.METADATA: lambda request: request.respond(MetadataResponse([], [])),
+    }
+    async with open_pipeline(handlers) as pipeline:
+        client = await pipeline.connect()
+        await client.send(request_frame(MetadataRequest([])) + produce_frames(1) + request_frame(MetadataRequest([])))
+        await trio.sleep(0.020)
+        parked[0].respond(OK)
+        pipeline.channel.flush_responses()
+        await client.responses(3)
+        metadata, produce = counts_of(pipeline, "Metadata"), counts_of(pipeline, "Produce")
+        assert (metadata.requests, metadata.answered, produce.requests, produce.answered) == (2, 2, 1, 1)
+        assert times_ms(metadata)["response_queue"] == near(0, 20)
+        assert times_ms(produce)["remote"] == near(20)
 
 
 async def test_a_connection_that_closes_takes_its_waiting_requests_along(

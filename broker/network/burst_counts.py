@@ -1,0 +1,61 @@
+"""Counts the requests of a burst when it has ended: those that left at once together, the others one by one, later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import trio
+
+from strandline.broker.network.connection import Connection
+from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request_counts import RequestTimes
+from strandline.protocol.messages import Request
+
+
+def count_burst(
+    connection: Connection, requests: Sequence[RequestInHand[Request]], taken_at: float, begun_at: float
+) -> None:
+    """The handlers of all of these, of which there are some, are done, and what they answered was flushed.
+
+    begun_at: monotonic seconds; NOT_YET: as soon as they were taken."""
+    key = requests[0].header.api_key
+    size_bytes = 0
+    for request in requests:
+        header = request.header
+        if header.api_key != key:
+            for group in _by_api(requests):
+                count_burst(connection, group, taken_at, begun_at)
+            return
+        size_bytes += header.size_bytes
+    count = len(requests)
+    times = connection.counts.begin(key, requests[0].message, count, size_bytes, taken_at)
+    if connection.closed:
+        return
+    times.begun_at = begun_at
+    if connection.in_flight:
+        count -= _stay(connection, requests, times)
+    if count:
+        connection.count_answered(times, count)
+
+
+def _stay(connection: Connection, requests: Sequence[RequestInHand[Request]], times: RequestTimes) -> int:
+    """Have those counted later whose answers have not left; returns how many they are."""
+    waiting = connection.waiting()
+    now = trio.current_time()
+    later = RequestTimes(times.counts, times.taken_at, times.begun_at, now)
+    stayed = 0
+    for request in requests:
+        slot = request.slot
+        if id(slot) in waiting:
+            slot.times = later
+            if slot.head is not None:  # it waits for the answers to earlier requests
+                slot.answered_at = now
+            stayed += 1
+    return stayed
+
+
+def _by_api(requests: Sequence[RequestInHand[Request]]) -> list[list[RequestInHand[Request]]]:
+    groups: dict[int, list[RequestInHand[Request]]] = {}
+    for request in requests:
+        groups.setdefault(request.header.api_key, []).append(request)
+    return list(groups.values())
