@@ -105,14 +105,12 @@ class _Http11(H11Protocol):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.connection: _Parser = _Parser()
-        self._is_head = False
 
     async def _check_protocol(self, event: h11.Request) -> None:
         """No change to HTTP/2."""
 
     async def _create_stream(self, request: h11.Request) -> None:
         """No change to WebSockets."""
-        self._is_head = request.method == b"HEAD"
         headers = [(name, value) for name, value in request.headers if name != b"upgrade"]
         await super()._create_stream(
             h11.Request(
@@ -129,7 +127,7 @@ class _Http11(H11Protocol):
             ("Connection", "close"),
         ]
         await self._send_h11_event(h11.Response(status_code=status_code, headers=headers))
-        if self.stream is None or not self._is_head:
+        if not self.connection.is_head:
             await self._send_h11_event(h11.Data(data=body))
         await self._send_h11_event(h11.EndOfMessage())
 
@@ -142,6 +140,8 @@ class _Parser(h11.Connection):
         super().__init__(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._request_bytes = 0
         """Received since the request began."""
+        self.is_head = False
+        """Whether the request in hand is one that is answered without a body."""
 
     def receive_data(self, data: bytes) -> None:
         if self.their_state is h11.IDLE and not self.trailing_data[0] and data:
@@ -154,14 +154,16 @@ class _Parser(h11.Connection):
     def start_next_cycle(self) -> None:
         super().start_next_cycle()
         self._request_bytes = len(self.trailing_data[0])
+        self.is_head = False
 
     def next_event(self) -> Any:
         """What h11 has, but for bodies, which nobody reads."""
         try:
             while isinstance(event := super().next_event(), h11.Data):
                 self._require_short(0)
-            declared = dict(event.headers).get(b"content-length", b"0") if isinstance(event, h11.Request) else b"0"
-            self._require_short(int(declared))
+            if isinstance(event, h11.Request):
+                self.is_head = event.method == b"HEAD"
+                self._require_short(int(dict(event.headers).get(b"content-length", b"0")))
         except ValueError as error:  # of int(), for a Content-Length with thousands of digits
             raise h11.RemoteProtocolError(str(error)) from None
         return event

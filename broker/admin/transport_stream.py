@@ -54,14 +54,12 @@ class TransportStream:
         self._deadline = self._reading.deadline = at
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        """Empty: the peer has sent all. ClosedResourceError, BrokenResourceError."""
+        """Empty: the peer has sent all. ClosedResourceError (also: the deadline has passed), BrokenResourceError."""
         async with self._reader:
             if self._ends:
                 raise trio.ClosedResourceError
             with trio.CancelScope(deadline=self._deadline) as self._reading:
                 return await self._receive(min(max_bytes, READ_BYTES))
-            if not self._ends:
-                self._transport.close()  # the deadline has passed
         raise trio.ClosedResourceError
 
     async def send_all(self, data: bytes) -> None:
@@ -82,8 +80,6 @@ class TransportStream:
 
     async def linger(self) -> None:
         """Read on, for nothing, until the peer closes or that is enough. Nobody else reads any more."""
-        if self._ends:
-            return
         self._end_reading()
         left = LINGER_BYTES
         async with self._reader:

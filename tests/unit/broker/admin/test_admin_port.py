@@ -83,6 +83,7 @@ async def test_a_head_request_that_breaks_off_is_refused_without_a_body(
     transport.send_nowait([b"HEAD /live HTTP/1.1\r\nHost: b\r\n" + rest])
     status, headers, body = parse(await read_all(transport, until_closed=True))
     assert (status // 100, headers["connection"], body) == (4, "close", b"")
+    assert site.events() == ["admin port"]
     assert (await site.ask(get("/live")))[0] == 204
 
 

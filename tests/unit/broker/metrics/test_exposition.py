@@ -121,6 +121,11 @@ async def test_a_family_in_slices_has_one_head(accept: str) -> None:
         ("text/plain;version=0.0.4", TEXT),
         (OPENMETRICS, "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores"),
         ("application/openmetrics-text", "application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        (
+            "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=1.0.0;q=0.3",
+            "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=allow-utf-8",
+        ),
+        ("text/plain;version=1.0.0", "text/plain; version=1.0.0; charset=utf-8; escaping=underscores"),
         ("application/openmetrics-text;version=x.y", TEXT),
         ("application/openmetrics-text;version=" + "9" * 5000, TEXT),
         (";;;=,,", TEXT),
