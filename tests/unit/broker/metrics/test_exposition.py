@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Iterator
 from contextlib import aclosing
 from typing import Any
@@ -273,4 +274,7 @@ async def test_a_broker_is_scraped_by_way_of_its_admin_port(accept: str, autojum
         transport.send_nowait([get("/metrics")[:-2] + headers.encode()])
         [(status, found, body)] = whole_answers(await read_all(transport, until_closed=True))
         assert (status, found["content-encoding"]) == (200, "gzip")
-        assert samples(gzip.decompress(body).decode(), accept)["kafka_server_kafkaserver_brokerstate", ()] == 3
+        read = samples(gzip.decompress(body).decode(), accept)
+        assert read["kafka_server_kafkaserver_brokerstate", ()] == 3
+        names = {name for name, _ in read} | {label for _, labels in read for label, _ in labels}
+        assert [name for name in names if not re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", name)] == []
