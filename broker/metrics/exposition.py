@@ -12,6 +12,7 @@ import zlib
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import aclosing, closing
 from functools import partial
+from typing import cast
 
 import trio
 from prometheus_client.core import Metric
@@ -87,16 +88,15 @@ class _Given:
 
 
 def _encoder(accept: str) -> tuple[Encoder, str]:
-    encoder: Encoder
     try:
-        encoder, content_type = choose_encoder(accept)
+        chosen, content_type = choose_encoder(accept)
     except (TypeError, ValueError):  # a version that is no number
         return choose_encoder("")
     if content_type.startswith("application/openmetrics-text"):
         # Our names are the same by any rule for names of other alphabets; by this one they are not looked at letter by
         # letter, which is a third of the work.
-        encoder = partial(encoder, escaping=ALLOWUTF8)
-    return encoder, content_type
+        return partial(cast(Encoder, chosen), escaping=ALLOWUTF8), content_type
+    return chosen, content_type
 
 
 def _written(metrics: Generator[Metric, None, None], encoder: Encoder, end: bytes) -> Generator[bytes, None, None]:
