@@ -212,13 +212,24 @@ class Broker:
             self.coordination,
             self.listeners,
         )
-        self._build_metrics()
+        self._add_metrics()
 
-    def _build_metrics(self) -> None:
-        bounds, config = Bounds(), self.config_changes.config
-        of_controller = OfController(self.controller, bounds)
+    def _add_metrics(self) -> None:
+        """In the order in which they are told."""
+        bounds = Bounds()
         self.broker_sources = BrokerSources(
-            bounds, config, self.channel, self.data, self.groups, of_controller, self.environment.network
+            bounds,
+            self.config_changes.config,
+            self.channel,
+            OfController(self.controller, bounds),
+            self.data,
+            self.groups,
+            self.log_manager,
+            self.housekeeping,
+            self.cleaning,
+            self.listeners,
+            self.coordination,
+            self.environment.network,
         )
         self.broker_sources.add_to(self.metrics)
 
@@ -292,7 +303,9 @@ class Broker:
             software_version=__version__,
             create_topic=self.creations.add,
         )
-        environment = self.environment
+        environment, checkpoints = self.environment, self.data.checkpoints
+        self.housekeeping = Housekeeping(self.config, environment, self.log_manager, replicas, checkpoints)
+        self.cleaning = Cleaning(environment, self.log_manager, replicas, checkpoints, self._log)
         self.inventory = InventoryHandler(
             self.log_manager, replicas, environment.disk, environment.blocking, cluster_id=self._cluster_id
         )
@@ -349,6 +362,11 @@ class Broker:
     def _follow_changes(self) -> None:
         """Numbers of tasks and threads that may change while they run."""
         current, blocking = self.config_changes.config, self.environment.blocking
+        current.watch(
+            self.cleaning.change_pace,
+            BrokerConfig.log_cleaner_backoff_ms,
+            BrokerConfig.log_cleaner_io_max_bytes_per_second,
+        )
         current.watch(lambda: blocking.set_threads(current.value.background_threads), BrokerConfig.background_threads)
         current.watch(lambda: self.channel.set_num_handlers(current.value.num_io_threads), BrokerConfig.num_io_threads)
 
@@ -358,10 +376,6 @@ class Broker:
         await nursery.start(self.listeners.run_processors)
         config, environment, logs = self.config, self.environment, self.log_manager
         data, replicas, burst = self.data, self.data.replicas, self.data.burst
-        cleaning = Cleaning(environment, logs, replicas, data.checkpoints, self._log)
-        self.config_changes.config.watch(
-            cleaning.change_pace, BrokerConfig.log_cleaner_backoff_ms, BrokerConfig.log_cleaner_io_max_bytes_per_second
-        )
         background: list[Callable[[], Awaitable[None]]] = [
             data.isr_updates.run,
             self.creations.run,
@@ -375,13 +389,13 @@ class Broker:
             data.rebuilds.run,
             self.departed.run,
             data.log_starts.run,
-            Housekeeping(config, environment, logs, replicas, data.checkpoints).run,
+            self.housekeeping.run,
             RetentionChecks(config, environment, logs, replicas, burst, self._log).run,
             DiskFailures(logs, replicas, burst, environment.blocking, self._log).run,
             self.registration.run,
             self.broker_sources.run,
             partial(self.config_changes.run, self.topic_configs, replicas, burst),
-            cleaning.run,
+            self.cleaning.run,
         ]
         for task in background:
             nursery.start_soon(task)

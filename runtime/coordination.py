@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from strandline.runtime.recent_times import RecentTimes
+
 MATCH_ANY_VERSION = -1
 """Forbidden for partition states (invariant 12); allowed where nobody competes."""
 
@@ -148,6 +150,10 @@ class Coordination(Protocol):
 
     @property
     def state(self) -> SessionState: ...
+
+    @property
+    def request_times(self) -> RecentTimes:
+        """How long requests took, from when they were sent to their answers or their failure."""
 
     def seconds_since_contact(self) -> float:
         """Since a server last answered anything (pings included): kazoo reports a lost session only when it

@@ -23,6 +23,7 @@ from strandline.runtime.coordination import (
     SessionState,
 )
 from strandline.runtime.environment import Blocking, Computing, ComputingFailed, ComputingSession
+from strandline.runtime.recent_times import RecentTimes
 from strandline.testkit.zookeeper.client import MemoryCoordination
 
 T = TypeVar("T")
@@ -161,6 +162,10 @@ class NodeCoordination(LifeBound):
     @property
     def state(self) -> SessionState:
         return self.client.state
+
+    @property
+    def request_times(self) -> RecentTimes:
+        return self.client.request_times
 
     def seconds_since_contact(self) -> float:
         return self.client.seconds_since_contact()

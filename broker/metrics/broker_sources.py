@@ -1,6 +1,9 @@
-"""Which sources tell of the parts of one broker: built once, when the parts are."""
+"""Which sources tell of the parts of one broker, but for its requests, topics and controller: built when the parts
+are."""
 
 from __future__ import annotations
+
+import trio
 
 from strandline.broker.data_plane import DataPlane
 from strandline.broker.groups.coordinator import GroupCoordinator
@@ -8,13 +11,22 @@ from strandline.broker.metrics.bounds import Bounds
 from strandline.broker.metrics.end_offsets import EndOffsets, EndQuestions
 from strandline.broker.metrics.families import Source
 from strandline.broker.metrics.of_groups import OfGroups
+from strandline.broker.metrics.of_logs import OfLogs
+from strandline.broker.metrics.of_loop import LoopWatch, OfLoop
 from strandline.broker.metrics.of_machine import OfProcess, of_machine
+from strandline.broker.metrics.of_replication import OfFollowers, OfIsrs, OfLedPartitions, OfPurgatories
 from strandline.broker.metrics.of_requests import OfRequests
 from strandline.broker.metrics.of_topics import OfTopics
+from strandline.broker.metrics.of_zookeeper import OfZooKeeper
 from strandline.broker.metrics.sources import MetricSources
+from strandline.broker.network.listeners import Listeners
 from strandline.broker.network.request_channel import RequestChannel
+from strandline.broker.upkeep.cleaning import Cleaning
+from strandline.broker.upkeep.housekeeping import Housekeeping
 from strandline.runtime.config.dynamic import CurrentConfig
+from strandline.runtime.coordination import Coordination
 from strandline.runtime.network import Network
+from strandline.storage.manager.log_manager import LogManager
 
 
 class BrokerSources:
@@ -25,26 +37,41 @@ class BrokerSources:
         bounds: Bounds,
         config: CurrentConfig,
         channel: RequestChannel,
+        of_controller: Source,
         data: DataPlane,
         groups: GroupCoordinator,
-        of_controller: Source,
+        logs: LogManager,
+        housekeeping: Housekeeping,
+        cleaning: Cleaning,
+        listeners: Listeners,
+        coordination: Coordination,
         network: Network,
     ) -> None:
         self._ends = EndOffsets(data.replicas, EndQuestions(data.replicas, network).ask_leader)
+        self._loop = LoopWatch()
         self._sources: dict[str, Source] = {
             "requests": OfRequests(channel),
             "topics": OfTopics(data.replicas, bounds, lambda: config.value.metrics_per_partition),
             "controller": of_controller,
+            "isrs": OfIsrs(data.isr_updates.counts),
+            "followers": OfFollowers(data.followers, bounds),
+            "led partitions": OfLedPartitions(data.replicas, bounds),
+            "purgatories": OfPurgatories(data.deadlines, data.replicas, groups),
             "groups": OfGroups(groups, self._ends, bounds),
+            "logs": OfLogs(logs, housekeeping, cleaning),
+            "loop": OfLoop(self._loop, listeners.connections),
+            "ZooKeeper": OfZooKeeper(coordination),
             "process": OfProcess(),
             "machine": of_machine,
-            "bounds": bounds.left_out,
+            "left out": bounds.left_out,
         }
 
     def add_to(self, metrics: MetricSources) -> None:
-        """Behind all others: what they left out is told last."""
+        """In the order in which they are told."""
         for name, source in self._sources.items():
             metrics.add(name, source)
 
     async def run(self) -> None:
-        await self._ends.run()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._ends.run)
+            nursery.start_soon(self._loop.run)

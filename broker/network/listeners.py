@@ -115,6 +115,14 @@ class Listeners:
             bound = self.addresses[endpoint.listener]
             self._log.info("listening", bound=str(bound), advertised=str(endpoint))
 
+    def connections(self) -> dict[tuple[str, int], int]:
+        """(listener, number of the processor) → how many are open."""
+        counts = {(each.config.name, p.number): 0 for each in self._acceptors for p in self._processors}
+        for processor in self._processors:
+            for connection in processor.connections:
+                counts[connection.context.listener_name, processor.number] += 1
+        return counts
+
     def close(self) -> None:
         """Nobody new gets in. Idempotent."""
         for acceptor in self._acceptors:

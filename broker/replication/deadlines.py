@@ -47,6 +47,10 @@ class Deadlines:
         """How many are entered."""
         return self._entered
 
+    def waiting(self) -> list[Timed]:
+        """Who is entered, for figures: it costs a look at all of them."""
+        return list({id(timed): timed for at, _, timed in self._heap if timed.due_at == at}.values())
+
     def enter(self, timed: Timed, at: float) -> None:
         """Look at it then, and not at the time that was entered before."""
         self._entered += timed.due_at == NEVER

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import structlog
@@ -150,7 +150,19 @@ class Followers:
         """Follow nothing any more."""
         for fetcher in self._fetchers.values():
             fetcher.partitions.clear()
+            fetcher.lags.clear()
         self._drop_idle()
+
+    def lags(self) -> Iterator[tuple[Partition, int]]:
+        """Those that are behind, with how far: what their leaders had committed, and was not here, after the last
+        fetch."""
+        for fetcher in self._fetchers.values():
+            yield from fetcher.lags.items()
+
+    @property
+    def failing(self) -> int:
+        """How many partitions wait a little after an error."""
+        return sum(fetcher.failing for fetcher in self._fetchers.values())
 
     def checkpoint_first(self, partition: Partition, fetcher: Fetcher) -> None:
         """A cut of this partition waits for a checkpoint; the fetcher is told when it is written."""
@@ -191,6 +203,8 @@ class Fetcher:
         self._client_id = f"broker-{followers.replicas.broker_id}-fetcher-{key.fetcher_id}"
         self.partitions: dict[Partition, None] = {}
         self.scope = trio.CancelScope()
+        self.lags: dict[Partition, int] = {}
+        """Of those that are behind."""
         self._refused: dict[int, list[TopicPartition]] = {}
         """By error, of the answer in hand."""
         self._resume_at: dict[Partition, float] = {}
@@ -217,6 +231,11 @@ class Fetcher:
         if self._polling is not None:
             self._polling.close()
 
+    @property
+    def failing(self) -> int:
+        """How many partitions wait a little after an error."""
+        return len(self._backoff_s)
+
     def reconnect(self) -> None:
         """The leader is somewhere else now: connect there at once, whatever is under way."""
         self._changed.set()
@@ -232,6 +251,7 @@ class Fetcher:
 
     def remove(self, partition: Partition) -> None:
         self.partitions.pop(partition, None)
+        self.lags.pop(partition, None)
         self._resume_at.pop(partition, None)
         self._backoff_s.pop(partition, None)
         self._held.forget(partition)
@@ -421,6 +441,10 @@ class Fetcher:
                 followers.replicas.traffic.replication_bytes_in += len(records)
             else:
                 partition.learn_high_watermark(min(data.high_watermark, partition.log.log_end_offset))
+            if data.high_watermark > partition.log.log_end_offset:
+                self.lags[partition] = data.high_watermark - partition.log.log_end_offset
+            elif self.lags:
+                self.lags.pop(partition, None)
             if partition.high_watermark > high_watermark:
                 followers.burst.changes.committed(partition)  # consumers may read here
             if data.log_start_offset > partition.log.durable_log_start_offset:

@@ -22,6 +22,7 @@ import trio
 
 from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.change_lines import partition_fields
+from strandline.broker.replication.isr_counts import IsrCounts
 from strandline.broker.replication.leadership import IsrProposal, Leadership
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
@@ -86,6 +87,7 @@ class IsrUpdates:
         self._log = log
         self._logs_failed = False
         self._limited = RateLimited(log, interval_s=10.0)
+        self.counts = IsrCounts()
         self._pending: dict[Partition, IsrProposal] = {}
         self._changed: dict[TopicPartition, None] = {}
         self._wake = trio.Event()
@@ -188,6 +190,7 @@ class IsrUpdates:
 
     def _finish(self, partition: Partition, leadership: Leadership, proposal: IsrProposal, outcome: IsrOutcome) -> None:
         """The log has what the term wrote that made the proposal, even if it is over by now."""
+        self.counts.count(proposal.kind, is_written=outcome.isr is not None and set(outcome.isr) == set(proposal.isr))
         if outcome.isr is not None:
             self._changed[partition.topic_partition] = None
             self._announce.set()

@@ -27,6 +27,7 @@ import trio
 from strandline.broker.replication.checkpoint_schedule import CheckpointSchedule
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
+from strandline.broker.upkeep.cleaner_counts import CleanerCounts
 from strandline.broker.upkeep.task_count import keep_running
 from strandline.broker.upkeep.throttle import ByteRate
 from strandline.broker.upkeep.trusted_clock import TrustedClock
@@ -110,6 +111,16 @@ class Cleaning:
         self._rests_until_s: dict[str, float] = {}
         """Log directory that was full or did not answer → when it is tried again."""
         self._pace_changed = trio.Event()
+        self.counts = CleanerCounts()
+
+    def left_alone(self) -> list[Partition]:
+        """Those of which a cleaner touches nothing from some offset on, since it cannot be read."""
+        partitions = map(self._replicas.partitions.get, self._troubles)
+        return [each for each in partitions if each is not None and self._is_left_alone(each)]
+
+    def _is_left_alone(self, partition: Partition) -> bool:
+        trouble = self._trouble(partition)
+        return trouble is not None and trouble.offset != NO_LIMIT
 
     @property
     def _config(self) -> BrokerConfig:
@@ -155,6 +166,7 @@ class Cleaning:
         """The dirtiest log; nobody else gets it while it is claimed. None while there is none, or the clock that
         tombstones and lags are judged by jumped."""
         now_ms = self._clock.now_ms()
+        self.counts.looked()
         if now_ms is None:
             return None
         found: dict[str, tuple[Partition, Candidate]] = {}
@@ -322,6 +334,7 @@ class Cleaning:
                 self._replicas.partition_failed(partition, log.fail("checkpointing a cleaning failed", error))
             return
         seconds = max(trio.current_time() - figures.started_s, 1e-6)
+        self.counts.finished(seconds, figures.read, figures.written, candidate.dirty_ratio)
         self._log.info(
             "log cleaned",
             partition=str(name),

@@ -28,6 +28,7 @@ from strandline.broker.replication.replicas import Replicas
 from strandline.runtime.beats import next_beat
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.environment import Environment
+from strandline.runtime.recent_times import RecentTimes
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log.flush import NEVER
 from strandline.storage.log.log import Log
@@ -56,6 +57,7 @@ class Housekeeping:
         self._logs = logs
         self._replicas = replicas
         self._checkpoints = checkpoints
+        self.flush_times = RecentTimes()
 
     async def run(self) -> None:
         config, logs = self._config, self._logs
@@ -100,8 +102,10 @@ class Housekeeping:
                     await trio.lowlevel.checkpoint()
 
     async def _flush(self, path: str, log: Log) -> None:
+        began_s = trio.current_time()
         try:
             log.flushed(await self._blocking.run_in(path, log.flush_plan()))
+            self.flush_times.record_s(trio.current_time() - began_s)
         except LogStorageError as error:
             partition = self._replicas.partitions.get(log.topic_partition)
             if partition is not None and partition.log is log:  # a new log may have its name by now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import trio
 from kazoo import exceptions as kazoo_errors
@@ -19,6 +20,7 @@ from strandline.runtime.coordination import (
     Watch,
     WatchEvent,
 )
+from strandline.runtime.recent_times import RecentTimes
 from strandline.runtime.zookeeper.connection import Call
 
 ERRORS: tuple[tuple[type[Exception], type[CoordinationError], str], ...] = (
@@ -75,8 +77,10 @@ class WatchBridge:
 class Wave:
     """Calls that are awaited together; the next one is sent when one is answered."""
 
-    def __init__(self, calls: Sequence[Call], submit: Callable[[Call], None]) -> None:
+    def __init__(self, calls: Sequence[Call], submit: Callable[[Call], None], times: RecentTimes) -> None:
+        """times: how long each took."""
         self._unsent = iter(calls)
+        self._times = times
         self._remaining = len(calls)
         self._submit = submit
         self.done = trio.Event()
@@ -85,11 +89,12 @@ class Wave:
         call = next(self._unsent, None)
         if call is None:
             return False
-        call.done = self._answered
+        call.done = partial(self._answered, trio.current_time())
         self._submit(call)
         return True
 
-    def _answered(self, call: Call) -> None:
+    def _answered(self, sent_s: float, call: Call) -> None:
+        self._times.record_s(trio.current_time() - sent_s)
         self._remaining -= 1
         if not self._remaining:
             self.done.set()

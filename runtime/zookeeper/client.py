@@ -43,6 +43,7 @@ from strandline.runtime.coordination import (
     ZnodeStat,
 )
 from strandline.runtime.logging import ForwardToStructlog, open_logs
+from strandline.runtime.recent_times import RecentTimes
 from strandline.runtime.zookeeper.calls import WatchBridge, Wave, typed_error
 from strandline.runtime.zookeeper.connection import Call, Mailbox, MultiRead, make_client, now_s, znode_stat
 from strandline.runtime.zookeeper.paths import (
@@ -92,6 +93,7 @@ class KazooCoordination(PreparedWrites[Call]):
         self._connected = trio.Event()
         self._stopped = trio.Event()
         self._mailbox: Mailbox | None = None
+        self.request_times = RecentTimes()
 
     # -- the session
 
@@ -222,7 +224,7 @@ class KazooCoordination(PreparedWrites[Call]):
         """Send the calls and return when each has its result."""
         if self._mailbox is None or self._closing:
             raise ConnectionLost(f"the session with ZooKeeper at {self.servers} is closed")
-        wave = Wave(calls, self._submit)
+        wave = Wave(calls, self._submit, self.request_times)
         try:
             for _ in range(WINDOW):
                 if not wave.send_next():

@@ -32,6 +32,7 @@ from strandline.runtime.coordination import (
     Znode,
     ZnodeStat,
 )
+from strandline.runtime.recent_times import RecentTimes
 from strandline.runtime.zookeeper.paths import (
     ancestors,
     check_path,
@@ -122,6 +123,7 @@ class MemoryCoordination(PreparedWrites[Request]):
         self._connected = trio.Event()
         self._listeners: list[Callable[[SessionState], None]] = []
         self._waiting: deque[Request] = deque()
+        self.request_times = RecentTimes()
 
     # -- the session
 
@@ -250,9 +252,11 @@ class MemoryCoordination(PreparedWrites[Request]):
         def one_done() -> None:
             nonlocal remaining
             remaining -= 1
+            self.request_times.record_s(trio.current_time() - sent_s)
             if not remaining:
                 done.set()
 
+        sent_s = trio.current_time()
         for request in requests:
             request.done = one_done
             request.session_id = self._session_id

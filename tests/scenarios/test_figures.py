@@ -9,9 +9,9 @@ from trio.testing import MockClock
 
 from strandline.broker.metrics.end_offsets import GOOD_FOR_S, INTERVAL_S
 from strandline.protocol.types import TopicPartition
-from strandline.testkit.cluster import MemoryCluster
+from strandline.testkit.cluster import CLIENT, MemoryCluster
 from support.group_client import GroupClient
-from support.scenario import T0, cluster_with_topic, numbered
+from support.scenario import SESSIONS_ALONE, T0, cluster_with_topic, numbered
 
 GROUPS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "100"}
 
@@ -73,3 +73,101 @@ async def test_the_coordinator_tells_lag_also_where_another_broker_leads(autojum
 
         for broker_id in {*cluster.nodes} - {coordinator}:
             assert not any(name.startswith("kafka_consumergroup") for name in figures(cluster, broker_id))
+
+
+async def test_a_replica_that_goes_and_comes_is_counted_by_its_leader(autojump_clock: MockClock) -> None:
+    async with cluster_with_topic(properties=SESSIONS_ALONE) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("a", 5))
+        found = figures(cluster, 1)
+        assert found["kafka_server_replicamanager_isrshrinks_total"] == 0
+        assert found["kafka_topic_partition_in_sync_replica t 0"] == found["kafka_topic_partition_replicas t 0"] == 3
+        assert found["kafka_topic_partition_current_offset t 0"] == 5
+        assert found["kafka_topic_partition_leader t 0"] == found["kafka_topic_partition_leader_is_preferred t 0"] == 1
+
+        cluster.cut_both(3, 1)
+        await ledger.produce(producer, T0, numbered("b", 1))
+        await cluster.until(lambda: len(cluster.partition(1, T0).leadership.isr) == 2, "the ISR is smaller")
+        found = figures(cluster, 1)
+        assert found["kafka_server_replicamanager_isrshrinks_total"] == 1
+        assert found["kafka_server_replicamanager_isrexpands_total"] == 0
+        assert found["kafka_topic_partition_under_replicated_partition t 0"] == 1
+
+        cluster.heal(3, 1)
+        cluster.heal(1, 3)
+        await cluster.until(lambda: len(cluster.partition(1, T0).leadership.isr) == 3, "the ISR is whole")
+        found = figures(cluster, 1)
+        assert found["kafka_server_replicamanager_isrexpands_total"] == 1
+        assert found["kafka_topic_partition_under_replicated_partition t 0"] == 0
+        for broker_id in cluster.nodes:
+            is_leader = broker_id == 1
+            assert ("kafka_topic_partition_leader t 0" in figures(cluster, broker_id)) == is_leader
+
+
+async def test_what_waits_for_a_follower_is_in_the_purgatory(autojump_clock: MockClock) -> None:
+    purgatory = "kafka_server_delayedoperationpurgatory_purgatorysize"
+    async with cluster_with_topic(properties=SESSIONS_ALONE) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("a", 5))
+        found = figures(cluster, 1)
+        assert (found[f"{purgatory} Produce"], found[f"{purgatory} Fetch"]) == (0, 2), "two followers wait for records"
+        cluster.cut_both(3, 1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ledger.produce, producer, T0, numbered("b", 1))
+            await trio.sleep(1)
+            assert figures(cluster, 1)[f"{purgatory} Produce"] == 1
+        assert figures(cluster, 1)[f"{purgatory} Produce"] == 0
+
+
+async def test_a_follower_tells_how_far_it_is_behind(autojump_clock: MockClock) -> None:
+    lag = "kafka_server_replicafetchermanager_maxlag Replica"
+    small = {**SESSIONS_ALONE, "replica.fetch.max.bytes": "1000", "replica.fetch.response.max.bytes": "1000"}
+    async with cluster_with_topic(properties=small) as (cluster, producer, ledger):
+        await cluster.stop(3)
+        await ledger.produce(producer, T0, numbered("a" * 900, 50), one_by_one=True)
+        await cluster.start_broker(3)
+        seen = set()
+        while not cluster.hosts(3, T0) or cluster.partition(3, T0).log.log_end_offset < 50:
+            found = figures(cluster, 3)
+            seen.add(found[lag])
+            assert found.get("kafka_server_fetcherlagmetrics_consumerlag Replica t 0", 0) == found[lag]
+            await trio.sleep(0.001)
+        assert any(0 < each < 50 for each in seen)
+        await cluster.rest(1)
+        assert figures(cluster, 3)[lag] == 0
+
+
+async def test_the_session_with_zookeeper_is_told(autojump_clock: MockClock) -> None:
+    listener = "kafka_server_sessionexpirelistener"
+    latency = "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms"
+    async with cluster_with_topic() as (cluster, *_):
+        found = figures(cluster, 2)
+        assert found[f"{listener}_sessionstate CONNECTED"] == 1 and found[f"{listener}_zookeeperdisconnects_total"] == 0
+        requests = found[f"{latency}_count"]
+        assert requests > 0
+        cluster.cut_from_zookeeper(2)
+        await trio.sleep(1)
+        found = figures(cluster, 2)
+        assert found[f"{listener}_sessionstate CONNECTED"] == 0 and found[f"{listener}_zookeeperdisconnects_total"] == 1
+        await trio.sleep(60)
+        cluster.heal_zookeeper(2)
+        await trio.sleep(5)
+        found = figures(cluster, 2)
+        assert found[f"{listener}_zookeeperexpires_total"] == 1 and found[f"{latency}_count"] > requests
+
+
+async def test_connections_and_disks_are_told(autojump_clock: MockClock) -> None:
+    connections = "kafka_server_socket_server_metrics_connection_count PLAINTEXT 0"
+    async with cluster_with_topic(configs={"flush.messages": "1"}) as (cluster, producer, ledger):
+        await trio.sleep(2)  # brokers have met
+        found = figures(cluster, 1)
+        assert found["kafka_log_logmanager_offlinelogdirectorycount"] == 0
+        assert found["kafka_log_logflushstats_logflushrateandtimems_count"] == 0
+        [address] = cluster.broker(1).listeners.addresses.values()
+        client = await cluster.network.node(CLIENT).connect(address)
+        await trio.sleep(0.1)
+        assert figures(cluster, 1)[connections] == found[connections] + 1
+        client.close()
+        await trio.sleep(0.1)
+        assert figures(cluster, 1)[connections] == found[connections]
+        await ledger.produce(producer, T0, numbered("b", 5))
+        await trio.sleep(5)
+        assert figures(cluster, 1)["kafka_log_logflushstats_logflushrateandtimems_count"] > 0

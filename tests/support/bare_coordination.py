@@ -24,6 +24,7 @@ from strandline.runtime.coordination import (
     Znode,
     ZnodeStat,
 )
+from strandline.runtime.recent_times import RecentTimes
 from strandline.runtime.zookeeper.paths import parent_of
 from strandline.testkit.zookeeper.tree import ZnodeTree
 
@@ -84,6 +85,7 @@ class BareCoordination:
     def __init__(self, zookeeper: BareZooKeeper, session_id: int) -> None:
         self._zookeeper = zookeeper
         self.session_id = session_id
+        self.request_times = RecentTimes()
 
     def seconds_since_contact(self) -> float:
         return 0.0
