@@ -42,6 +42,7 @@ from strandline.broker.membership.reported_losses import forget_reported_loss
 from strandline.broker.metrics.bounds import Bounds
 from strandline.broker.metrics.broker_life import BrokerState, broker_life
 from strandline.broker.metrics.broker_sources import BrokerSources
+from strandline.broker.metrics.csv_reporter import CsvReporter
 from strandline.broker.metrics.exposition import Exposition
 from strandline.broker.metrics.of_controller import OfController
 from strandline.broker.metrics.sources import MetricSources
@@ -394,6 +395,7 @@ class Broker:
             DiskFailures(logs, replicas, burst, environment.blocking, self._log).run,
             self.registration.run,
             self.broker_sources.run,
+            CsvReporter(self.metrics.collect, config, environment, self._log).run,
             partial(self.config_changes.run, self.topic_configs, replicas, burst),
             self.cleaning.run,
         ]

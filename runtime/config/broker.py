@@ -33,6 +33,7 @@ from strandline.runtime.config.keys import (
     keys_of,
     one_of,
     read_further,
+    some_of,
     string,
     strings,
 )
@@ -342,6 +343,13 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Series for each partition at /metrics, not only for topics and the broker.", dynamic=True)
     metric_reporters: tuple[str, ...] = strings((), ANY, "Classes that report metrics.", dynamic=True,
         why_not="Java classes cannot be run here: figures are read from the admin port (admin.listener)")
+    kafka_metrics_reporters: tuple[str, ...] = strings((), some_of("kafka.metrics.KafkaCSVMetricsReporter"),
+        "Who reports metrics, beside /metrics of the admin port.")
+    kafka_metrics_polling_interval_secs: int = int32(10, at_least(1), "How often these report.", "seconds")
+    kafka_csv_metrics_reporter_enabled: bool = boolean(False, ANY,
+        "Whether kafka.metrics.KafkaCSVMetricsReporter writes; kafka.metrics.reporters has to name it, too.")
+    kafka_csv_metrics_dir: str = string("kafka_metrics", NOT_EMPTY,
+        "Its folder: one file per metric, with a line for each series and time. Nobody removes them.")
     # fmt: on
 
 

@@ -36,3 +36,7 @@ def contradictions(values: Mapping[str, Value]) -> Iterator[Contradiction]:
         buffer, count = "log.cleaner.dedupe.buffer.size", "log.cleaner.threads"
         error = InvalidConfig(buffer, buffer_bytes, f"must be 1 MiB for each of {count}={threads}")
         yield Contradiction(error, (buffer, count))
+    if values["kafka_csv_metrics_reporter_enabled"] and not values["kafka_metrics_reporters"]:
+        enabled, reporters = "kafka.csv.metrics.reporter.enabled", "kafka.metrics.reporters"
+        error = InvalidConfig(enabled, True, f"has no effect unless {reporters} names the reporter")
+        yield Contradiction(error, (enabled, reporters))

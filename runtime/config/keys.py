@@ -52,6 +52,11 @@ def all_of(*names: str) -> Allowed:
     return Allowed("one or more of " + ", ".join(names), lambda value: bool(value) and set(value) <= {*names})
 
 
+def some_of(*names: str) -> Allowed:
+    """A list of some of these names; it may be empty."""
+    return Allowed("any of " + ", ".join(names), lambda value: set(value) <= {*names})
+
+
 class ConfigKey(NamedTuple):
     """One row of the configuration table.
 

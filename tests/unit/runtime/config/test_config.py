@@ -94,6 +94,8 @@ def test_defaults_are_kafka_1_0s_but_for_those_that_were_decided_otherwise() -> 
         ("log.cleaner.dedupe.buffer.size", "1000000", "1 MiB for each of log.cleaner.threads=1"),
         ("log.cleaner.threads", "1000", "1 MiB for each of log.cleaner.threads=1000"),
         ("log.dirs", "/a,/b,/a/", "twice"),
+        ("kafka.metrics.reporters", "com.example.Other", "any of kafka.metrics.KafkaCSVMetricsReporter"),
+        ("kafka.csv.metrics.reporter.enabled", "true", "unless kafka.metrics.reporters names"),
         ("log.dirs", "relative/logs", "absolute"),
         ("log.dir", "/other", "not both"),
         ("listeners", "localhost:9092", "NAME://host:port"),

@@ -1,0 +1,102 @@
+"""Metrics as files: one each, whole lines, and nothing that a disk does can disturb the broker."""
+
+from __future__ import annotations
+
+import csv
+import errno
+from collections.abc import Iterator
+
+import pytest
+import structlog
+import trio
+from prometheus_client.core import Metric
+from structlog.testing import LogCapture
+from trio.testing import MockClock
+
+from strandline.broker.metrics.csv_reporter import REPORTER, CsvReporter
+from strandline.broker.metrics.families import counter, gauges
+from strandline.runtime.config.reading import load_broker_config
+from strandline.runtime.disk import read_file
+from strandline.runtime.environment import Environment
+from strandline.testkit.disk import MemoryDisk
+from strandline.testkit.environment import InlineBlocking, InlineComputing, SeededRandom, VirtualWallClock
+from strandline.testkit.network import MemoryNetwork
+
+FOLDER = "/metrics/csv"
+ON = {"kafka.metrics.reporters": REPORTER, "kafka.csv.metrics.reporter.enabled": "true"}
+
+
+class Site:
+    """A reporter of two families; the first grows with each report."""
+
+    def __init__(self, properties: dict[str, str]) -> None:
+        self.disk, self.blocking, self.logs = MemoryDisk(), InlineBlocking(), LogCapture()
+        environment = Environment(
+            disk=self.disk,
+            network=MemoryNetwork().node("n"),
+            blocking=self.blocking,
+            computing=InlineComputing(self.disk),
+            wall_clock=VirtualWallClock(),
+            random=SeededRandom(1, "n"),
+        )
+        config = load_broker_config(
+            {"broker.id": "1", "zookeeper.connect": "m:1", "kafka.csv.metrics.dir": FOLDER, **properties}
+        )
+        log = structlog.wrap_logger(structlog.PrintLogger(), processors=[self.logs])
+        self.reports = 0
+        self.reporter = CsvReporter(self.collect, config, environment, log)
+
+    def collect(self) -> Iterator[Metric]:
+        self.reports += 1
+        yield counter("requests", "How many", self.reports)
+        yield from gauges("lag", "How far", ("topic", "partition"), [(('a,"b"', "0"), 1.5), (("c", "1"), 7)])
+
+    def rows(self, name: str) -> list[list[str]]:
+        return list(csv.reader(read_file(self.disk, f"{FOLDER}/{name}.csv").decode().splitlines()))
+
+
+async def test_each_metric_is_a_file_with_a_line_per_series_and_time(autojump_clock: MockClock) -> None:
+    site = Site({**ON, "kafka.metrics.polling.interval.secs": "3"})
+    with trio.move_on_after(7):
+        await site.reporter.run()
+    assert site.disk.listdir(FOLDER) == ["lag.csv", "requests_total.csv"]
+    head, first, second = site.rows("requests_total")
+    assert head == ["time", "value"] and (first[1], second[1]) == ("1", "2")
+    assert int(second[0]) - int(first[0]) == 3
+    assert [row[1:] for row in site.rows("lag")] == [
+        ["topic", "partition", "value"],
+        *[['a,"b"', "0", "1.5"], ["c", "1", "7"]] * 2,
+    ]
+
+
+async def test_the_files_go_on_after_a_restart(autojump_clock: MockClock) -> None:
+    site = Site(ON)
+    await site.reporter.report()
+    other = Site(ON)
+    other.reporter._environment = site.reporter._environment
+    await other.reporter.report()
+    assert [row[-1] for row in site.rows("requests_total")] == ["value", "1", "1"]
+
+
+@pytest.mark.parametrize("properties", [{}, {"kafka.metrics.reporters": REPORTER}])
+async def test_nothing_is_written_unless_it_is_on(autojump_clock: MockClock, properties: dict[str, str]) -> None:
+    site = Site(properties)
+    await site.reporter.run()
+    assert site.reports == 0
+
+
+async def test_a_full_disk_is_one_line_and_cuts_no_line_of_a_file(autojump_clock: MockClock) -> None:
+    site = Site({**ON, "kafka.metrics.polling.interval.secs": "10"})
+    await site.reporter.report()
+    before = site.rows("lag")
+    site.disk.shorten_next_write(f"{FOLDER}/lag.csv", 5)
+    fault = site.disk.fail("pwritev", f"{FOLDER}/lag.csv", errno.ENOSPC, after=1)
+    with trio.move_on_after(65):
+        await site.reporter.run()
+    assert site.rows("lag") == before
+    [line] = site.logs.entries
+    assert line["folder"] == FOLDER and "room" in line["event"]
+    assert fault.hits == 6, "each report tries again"
+    fault.cancel()
+    await site.reporter.report()
+    assert len(site.rows("lag")) == len(before) + 2
