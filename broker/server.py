@@ -212,6 +212,7 @@ class Broker:
             self.registration,
             self.coordination,
             self.listeners,
+            self.environment.wall_clock,
         )
         self._add_metrics()
 

@@ -20,6 +20,7 @@ from strandline.broker.network.listeners import Listeners
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.types import NO_BROKER
 from strandline.runtime.coordination import Coordination
+from strandline.runtime.environment import WallClock
 from strandline.storage.manager.log_manager import LogManager
 
 MOST_NAMED = 5
@@ -48,6 +49,7 @@ class HealthCheck:
         registration: Registration,
         coordination: Coordination,
         listeners: Listeners,
+        wall_clock: WallClock,
     ) -> None:
         self._broker_id = broker_id
         self._versions = versions
@@ -59,6 +61,7 @@ class HealthCheck:
         self._registration = registration
         self._coordination = coordination
         self._listeners = listeners
+        self._wall_clock = wall_clock
         self._caught_up = False
         self.leaving = False
         """Set when the broker begins to shut down."""
@@ -77,6 +80,7 @@ class HealthCheck:
                 "ready": not waits,
                 "waits": list(waits),
                 "broker_epoch": broker_epoch,
+                "time_ms": self._wall_clock.now_ms(),
                 "controller_id": self._metadata.controller_id,
                 "live_brokers": sorted(self._metadata.brokers),
                 "listeners": {e.listener: f"{e.host}:{e.port}" for e in self._listeners.advertised()},

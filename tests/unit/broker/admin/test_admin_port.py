@@ -248,6 +248,7 @@ async def test_the_status_names_versions(autojump_clock: Any) -> None:
     cluster = MemoryCluster(brokers=1)
     async with cluster.running():
         status = cluster.broker(1).health.check().status
+        assert status["time_ms"] == cluster.broker(1).environment.wall_clock.now_ms()
         assert status["versions"]["strandline"] == strandline.__version__
         assert status["versions"]["python"] == platform.python_version()
         assert json.loads(json.dumps(status)) == status
