@@ -11,12 +11,12 @@ whichever broker runs on this machine.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from strandline.cli.options import LOOK_TIMEOUT_MS, key_value
+from strandline.cli.options import LOOK_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from strandline import Admin
@@ -30,6 +30,20 @@ MAX_METRICS_BYTES = 64 * 2**20
 KEY = "admin.listener"
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def admin_ports_option(function: F) -> F:
+    """`--admin ID=HOST:PORT`, as often as wanted; `named_ports` reads it."""
+    return click.option(
+        "--admin",
+        "told",
+        multiple=True,
+        metavar="ID=HOST:PORT",
+        help="Where the admin port of a broker is reached from here, if not where it says; may be repeated.",
+    )(function)
+
+
 class NotTold(Exception):
     """A broker's figures cannot be had; the text says why, and what helps."""
 
@@ -41,7 +55,7 @@ def named_ports(texts: tuple[str, ...]) -> dict[int, Address]:
 
     found: dict[int, Address] = {}
     for text in texts:
-        name, value = key_value(text, "--admin")
+        name, _, value = text.partition("=")
         if not (name.isascii() and name.isdigit()):
             raise click.UsageError(f"--admin '{text}' is not ID=HOST:PORT; give for example 1=localhost:9644")
         if int(name) in found:
@@ -78,9 +92,10 @@ def admin_port(admin: Admin, broker: BrokerView) -> Address:
     return Address(broker.address.host, address.port) if address.host in EVERY_INTERFACE else address
 
 
-def check_identity(address: Address, broker_id: int, cluster_id: str, *, named: bool) -> None:
-    """Whether that is the admin port of this broker. named: by the command line; then what does not say who it is (an
-    exporter in front of another system's broker) is taken for it. NotTold."""
+def status_of(address: Address, broker_id: int, cluster_id: str, *, named: bool) -> Mapping[str, object]:
+    """What the broker says of itself, once it is certain that this is its admin port. named: by the command line; then
+    what does not say who it is (an exporter in front of another system's broker) is taken for it, and its status is
+    empty. NotTold."""
     from strandline.runtime import http_client
     from strandline.runtime.network import CannotConnect
 
@@ -97,11 +112,12 @@ def check_identity(address: Address, broker_id: int, cluster_id: str, *, named: 
             told = None
     if not isinstance(told, Mapping) or "broker_id" not in told:
         if named:
-            return
+            return {}
         raise NotTold(f"{address} is no broker's admin port: it answered {status}; {remedy}")
     if (told["broker_id"], told.get("cluster_id")) != (broker_id, cluster_id):
         who = f"broker {told['broker_id']} of cluster {told.get('cluster_id')}"
         raise NotTold(f"at {address} is {who}; {remedy}")
+    return told
 
 
 def scraped(address: Address, at_s: float) -> Look:

@@ -1,4 +1,5 @@
 """`strandline doctor`: what brokers, Spark and the embedded cluster need of this machine, and is the cluster reached?
+What is wrong in a cluster, with --cluster, is `doctor_cluster`.
 
 Each check is a function that returns what it found, or raises an exception whose text names the remedy; a new check
 is one more line in the table. Exit code 1 if any check failed.
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from strandline.cli.admin_ports import admin_ports_option
 from strandline.cli.options import bootstrap_option, output_option, show_json
 from strandline.cli.session import ClusterIsDown, Session, bootstrap_of, cluster_folder, session_of
 
@@ -204,8 +206,17 @@ def examine(session: Session, target: Target) -> list[Finding]:
     return findings
 
 
-@click.command(epilog="Example: strandline doctor -b localhost:9092")
+@click.command(
+    epilog="Examples: strandline doctor -b localhost:9092; strandline doctor --cluster --data strandline-data"
+)
 @bootstrap_option
+@click.option(
+    "--cluster",
+    "whole_cluster",
+    is_flag=True,
+    help="Look for the commonest faults of the cluster instead: brokers, partitions, disks, topics, groups.",
+)
+@admin_ports_option
 @click.option(
     "-z",
     "--zookeeper",
@@ -215,9 +226,24 @@ def examine(session: Session, target: Target) -> list[Finding]:
 )
 @output_option
 @click.pass_context
-def doctor(ctx: click.Context, bootstrap: str | None, zookeeper_connect: str | None, output: str) -> int:
-    """Check what this machine needs: its Python, codecs, Java, Spark, its clock, and whether the cluster is reached."""
+def doctor(
+    ctx: click.Context,
+    bootstrap: str | None,
+    whole_cluster: bool,
+    told: tuple[str, ...],
+    zookeeper_connect: str | None,
+    output: str,
+) -> int:
+    """Check what this machine needs: its Python, codecs, Java, Spark, its clock, and whether the cluster is reached.
+
+    With --cluster: what is wrong in the cluster, where, and what to do; exit code 1 if that is more than advice."""
     session = session_of(ctx)
+    if whole_cluster:
+        from strandline.cli.doctor_cluster import examine_cluster
+
+        return examine_cluster(session, bootstrap_of(session, bootstrap), told, output)
+    if told:
+        raise click.UsageError("--admin is for --cluster")
     servers, is_down = "", ""
     try:
         servers = bootstrap_of(session, bootstrap)

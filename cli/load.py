@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.admin_ports import NotTold, admin_port, check_identity, named_ports, scraped
+from strandline.cli.admin_ports import NotTold, admin_port, admin_ports_option, named_ports, scraped, status_of
 from strandline.cli.cluster_picture import ClusterPicture, PlanFigures, figures, look
 from strandline.cli.json_files import write_assignment
 from strandline.cli.load_text import indicators_of_weights, next_commands, percent, show_load
@@ -56,13 +56,7 @@ TIMEOUT_MS = 30_000
     metavar="NAME=NUMBER,…",
     help="How much indicators count, 1 unless named; 0 leaves one out. A beginning of a name will do: cpu=2.",
 )
-@click.option(
-    "--admin",
-    "told",
-    multiple=True,
-    metavar="ID=HOST:PORT",
-    help="Where the admin port of a broker is reached from here, if not where it says; may be repeated.",
-)
+@admin_ports_option
 @click.option(
     "--reassignment-file",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -176,7 +170,7 @@ def _observed(session: Session, admin: Admin, named: Mapping[int, Address], inte
 
 def _port(admin: Admin, broker: BrokerView, named: Address | None, cluster_id: str) -> Address:
     address = named or admin_port(admin, broker)
-    check_identity(address, broker.broker_id, cluster_id, named=named is not None)
+    status_of(address, broker.broker_id, cluster_id, named=named is not None)
     return address
 
 

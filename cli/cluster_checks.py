@@ -1,0 +1,352 @@
+"""The faults that `strandline doctor --cluster` looks for: one row each, over facts that were gathered before. Pure.
+
+A check returns what is wrong and where, "" where nothing is; None where its facts are not known. A fault stops somebody
+or loses something, now or soon; advice is about what would make the next failure worse.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from strandline.cli.cluster_facts import MIN_ISR, THROTTLED, UNCLEAN, ClusterFacts
+from strandline.cli.cluster_picture import named
+from strandline.cli.wording import counted, lasting, sized
+from strandline.protocol.types import NO_BROKER, TopicPartition
+
+if TYPE_CHECKING:
+    from strandline.client.metadata import PartitionView
+
+LARGEST_SKEW_MS = 1_000
+FULL_PART = 0.05
+"""Of a volume: so little left is a fault."""
+DAY_S = 86_400
+IMBALANCE = 0.1
+"""leader.imbalance.per.broker.percentage, by default."""
+GROWN_LAG = 1_000
+"""Records: less is what lies between two looks of any busy topic."""
+WANTED_COPIES = 3
+ALIKE = (
+    *("auto.create.topics.enable", "compression.type", "default.replication.factor", "log.cleanup.policy"),
+    *("log.retention.bytes", "log.retention.ms", "message.max.bytes", "min.insync.replicas", "num.partitions"),
+    *("offsets.topic.num.partitions", "offsets.topic.replication.factor", "unclean.leader.election.enable"),
+)
+"""Keys of brokers that mean the same cluster-wide: who leads, or is asked, decides which value counts."""
+
+
+class Check(NamedTuple):
+    name: str
+    is_fault: bool
+    find: Callable[[ClusterFacts], str | None]
+    remedy: str
+
+
+# --- Brokers ---------------------------------------------------------------------------------------------------------
+
+
+def controller(facts: ClusterFacts) -> str:
+    was, now = facts.before.controller, facts.after.controller
+    if now == NO_BROKER:
+        return "there is none"
+    if was not in (NO_BROKER, now):
+        return f"it changed from broker {was} to broker {now} within {lasting(facts.lasted_s)}"
+    told = {each: status.get("controller_id", now) for each, status in facts.statuses.items()}
+    others = [f"broker {each} takes {who} for it" for each, who in told.items() if who != now]
+    return f"it is broker {now}, but {', '.join(others)}" if others else ""
+
+
+def unanswering(facts: ClusterFacts) -> str:
+    return "; ".join(f"broker {each} at {_address(facts, each)}: {why}" for each, why in facts.unheard.items())
+
+
+def _address(facts: ClusterFacts, broker_id: int) -> str:
+    return str(facts.brokers[broker_id].address) if broker_id in facts.brokers else "an address that is not known"
+
+
+def addresses(facts: ClusterFacts) -> str:
+    counts = Counter(each.address for each in facts.brokers.values())
+    twice = [str(address) for address, count in counts.items() if count > 1]
+    if twice:
+        return f"{named(twice)} is advertised by more than one broker"
+    here = [each for each, broker in facts.brokers.items() if _is_loopback(broker.address.host)]
+    if here and len(here) < len(facts.brokers):
+        return f"{_brokers(here)} advertise an address that is their own machine for everybody, others do not"
+    return ""
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def unready(facts: ClusterFacts) -> str | None:
+    if not facts.statuses:
+        return None
+    found = []
+    for broker_id, status in facts.statuses.items():
+        waits = status.get("waits")
+        if isinstance(waits, list) and waits:
+            found.append(f"broker {broker_id}: {', '.join(map(str, waits))}")
+    return "; ".join(found)
+
+
+def versions(facts: ClusterFacts) -> str | None:
+    found: dict[str, list[int]] = {}
+    for broker_id, status in facts.statuses.items():
+        told = status.get("versions")
+        if isinstance(told, dict) and "strandline" in told:
+            found.setdefault(str(told["strandline"]), []).append(broker_id)
+    if not found:
+        return None
+    return "" if len(found) == 1 else ", ".join(f"{_brokers(each)}: {version}" for version, each in found.items())
+
+
+def clocks(facts: ClusterFacts) -> str | None:
+    if not facts.skews_ms:
+        return None
+    first = min(facts.skews_ms, key=lambda each: facts.skews_ms[each])
+    last = max(facts.skews_ms, key=lambda each: facts.skews_ms[each])
+    apart_ms = facts.skews_ms[last] - facts.skews_ms[first]
+    return f"broker {last} is {apart_ms / 1000:.1f} s ahead of broker {first}" if apart_ms > LARGEST_SKEW_MS else ""
+
+
+def configurations(facts: ClusterFacts) -> str | None:
+    if not facts.broker_configs:
+        return None
+    differing = []
+    for key in ALIKE:
+        values = {each: configs[key] for each, configs in facts.broker_configs.items() if key in configs}
+        if len(set(values.values())) > 1:
+            told = ", ".join(f"{value} on {each}" for each, value in values.items())
+            differing.append(f"{key} ({told})")
+    return named(differing)
+
+
+# --- Partitions ------------------------------------------------------------------------------------------------------
+
+
+def _each(facts: ClusterFacts) -> Iterator[tuple[TopicPartition, PartitionView]]:
+    for name, topic in sorted(facts.topics.items()):
+        for number, view in sorted(topic.partitions.items()):
+            yield TopicPartition(name, number), view
+
+
+def _min_isr(facts: ClusterFacts, topic: str) -> int:
+    value = facts.topic_configs.get(topic, {}).get(MIN_ISR)
+    return int(value) if value else 1
+
+
+def offline(facts: ClusterFacts) -> str:
+    return named(tp for tp, view in _each(facts) if view.leader == NO_BROKER)
+
+
+def under_min_isr(facts: ClusterFacts) -> str:
+    """Topics whose minimum is more than their replicas have partitions that are always so."""
+    return named(
+        tp
+        for tp, view in _each(facts)
+        if view.leader != NO_BROKER and len(view.in_sync_replicas) < _min_isr(facts, tp.topic)
+    )
+
+
+def under_replicated(facts: ClusterFacts) -> str:
+    """What is being filled for the first time is no fault; it is the rest of a reassignment."""
+    lacking = {
+        tp: missing for tp, view in _each(facts) if view.leader != NO_BROKER and (missing := _missing(facts, tp, view))
+    }
+    if not lacking:
+        return ""
+    by_broker = Counter(broker_id for missing in lacking.values() for broker_id in missing)
+    worst = ", ".join(f"broker {each} in {count}" for each, count in by_broker.most_common(3))
+    return f"{named(lacking)}; not in sync is {worst}"
+
+
+def _missing(facts: ClusterFacts, tp: TopicPartition, view: PartitionView) -> list[int]:
+    adding = facts.ongoing[tp].adding if tp in facts.ongoing else ()
+    return [each for each in view.replicas if each not in view.in_sync_replicas and each not in adding]
+
+
+def refused(facts: ClusterFacts) -> str:
+    found = [
+        f"{tp} on broker {each}: {why}" for tp, view in _each(facts) for each, why in view.refused_replicas.items()
+    ]
+    return named(found, most=3)
+
+
+def leaders(facts: ClusterFacts) -> str:
+    """Kafka's rule: of what a broker is preferred for, so much is led by others though it is in sync."""
+    preferred: Counter[int] = Counter()
+    elsewhere: Counter[int] = Counter()
+    for _, view in _each(facts):
+        if view.replicas and view.replicas[0] in view.in_sync_replicas:
+            preferred[view.replicas[0]] += 1
+            elsewhere[view.replicas[0]] += view.leader != view.replicas[0]
+    return ", ".join(
+        f"{elsewhere[each]} of {count} that prefer broker {each} are led by others"
+        for each, count in sorted(preferred.items())
+        if elsewhere[each] > IMBALANCE * count
+    )
+
+
+def spread(facts: ClusterFacts) -> str:
+    """A difference of two is what no plan can avoid."""
+    held = Counter(each for _, view in _each(facts) for each in view.replicas)
+    counts = {each: held[each] for each in sorted(facts.brokers)}
+    if not counts:
+        return ""
+    most, least = max(counts, key=lambda each: counts[each]), min(counts, key=lambda each: counts[each])
+    if counts[most] - counts[least] <= max(2, 0.2 * counts[most]):
+        return ""
+    return f"broker {most} has {counted(counts[most], 'replica')}, broker {least} {counts[least]}"
+
+
+def racks(facts: ClusterFacts) -> str:
+    of_broker = {each: broker.rack for each, broker in facts.brokers.items()}
+    without = [each for each, rack in of_broker.items() if rack is None]
+    if len(without) == len(of_broker):
+        return ""
+    if without:
+        return f"{_brokers(without)} have no broker.rack, others do, so that nobody's counts"
+    together = [
+        tp
+        for tp, view in _each(facts)
+        if len(view.replicas) > 1 and len({of_broker.get(each, each) for each in view.replicas}) == 1
+    ]
+    return f"all replicas on one rack: {named(together)}" if together and len(set(of_broker.values())) > 1 else ""
+
+
+def moving_to_the_dead(facts: ClusterFacts) -> str:
+    return named(
+        f"{tp} to broker {each}"
+        for tp, moving in facts.ongoing.items()
+        for each in moving.adding
+        if each not in facts.brokers
+    )
+
+
+# --- What is configured for topics -----------------------------------------------------------------------------------
+
+
+def _copies(facts: ClusterFacts, *, internal: bool) -> dict[str, int]:
+    """Topic → the fewest replicas of its partitions."""
+    return {
+        name: min((len(view.replicas) for view in topic.partitions.values()), default=0)
+        for name, topic in sorted(facts.topics.items())
+        if topic.partitions and topic.is_internal == internal
+    }
+
+
+def single_copies(facts: ClusterFacts) -> str:
+    return named(name for name, copies in _copies(facts, internal=False).items() if copies == 1)
+
+
+def internal_copies(facts: ClusterFacts) -> str:
+    wanted = min(WANTED_COPIES, len(facts.brokers))
+    short = {name: copies for name, copies in _copies(facts, internal=True).items() if copies < wanted}
+    return named(f"{name} has {counted(copies, 'replica')}" for name, copies in short.items())
+
+
+def strict_minimum(facts: ClusterFacts) -> str:
+    found = [name for name, copies in _copies(facts, internal=False).items() if 1 < copies <= _min_isr(facts, name)]
+    return named(found)
+
+
+def loose_minimum(facts: ClusterFacts) -> str | None:
+    if not facts.topic_configs:
+        return None if facts.topics else ""
+    return named(
+        name for name, copies in _copies(facts, internal=False).items() if copies > 1 and _min_isr(facts, name) == 1
+    )
+
+
+def unclean(facts: ClusterFacts) -> str:
+    return named(name for name, configs in sorted(facts.topic_configs.items()) if configs.get(UNCLEAN) == "true")
+
+
+def throttles(facts: ClusterFacts) -> str:
+    if facts.ongoing:
+        return ""
+    return named(name for name, configs in sorted(facts.topic_configs.items()) if any(map(configs.get, THROTTLED)))
+
+
+# --- Disks and groups ------------------------------------------------------------------------------------------------
+
+
+def directories(facts: ClusterFacts) -> str:
+    return "; ".join(
+        f"broker {broker_id}: {each.error}"
+        for broker_id, of_broker in facts.after.directories.items()
+        for each in of_broker
+        if each.error
+    )
+
+
+def disks(facts: ClusterFacts) -> str | None:
+    """What is nearly full, and what will be within a day should it go on as between the two looks."""
+    found, is_known = [], False
+    for broker_id, of_broker in facts.after.directories.items():
+        earlier = {each.path: each.usable_bytes for each in facts.before.directories.get(broker_id, ())}
+        for each in of_broker:
+            if each.total_bytes <= 0 or each.usable_bytes < 0:
+                continue
+            is_known = True
+            where = f"{each.path} of broker {broker_id} has {sized(each.usable_bytes)} left"
+            per_s = (earlier.get(each.path, each.usable_bytes) - each.usable_bytes) / max(facts.lasted_s, 1.0)
+            if each.usable_bytes < FULL_PART * each.total_bytes:
+                found.append(where)
+            elif per_s > 0 and each.usable_bytes / per_s < DAY_S:
+                found.append(f"{where}, full in {lasting(each.usable_bytes / per_s)} at {sized(per_s)}/s")
+    return "; ".join(found) if is_known else None
+
+
+def growing_lag(facts: ClusterFacts) -> str:
+    found = []
+    for name, now in sorted(facts.after.groups.items()):
+        was = facts.before.groups.get(name)
+        if was is None or was.lag is None or now.lag is None:
+            continue
+        if now.lag - was.lag >= GROWN_LAG and now.lag > 1.1 * was.lag:
+            found.append(f"{name} from {was.lag} to {now.lag} records within {lasting(facts.lasted_s)}")
+    return named(found)
+
+
+def restless_groups(facts: ClusterFacts) -> str:
+    def is_restless(name: str) -> bool:
+        looks = (look.groups.get(name) for look in (facts.before, facts.after))
+        return all(each is not None and each.state.endswith("Rebalance") for each in looks)
+
+    return named(name for name in sorted(facts.after.groups) if is_restless(name))
+
+
+def _brokers(ids: Iterable[int]) -> str:
+    listed = sorted(ids)
+    return f"broker {listed[0]}" if len(listed) == 1 else f"brokers {', '.join(map(str, listed))}"
+
+
+CLUSTER_CHECKS = (
+    Check("controller", True, controller, "ask ZooKeeper (strandline doctor -z HOST:PORT), look at the brokers' logs"),
+    Check("brokers answer", True, unanswering, "start it, or mend its advertised.listeners: clients use that address"),
+    Check("advertised addresses", True, addresses, "give each broker advertised.listeners that all clients can reach"),
+    Check("brokers are ready", True, unready, "wait, and if it stays see that broker's log"),
+    Check("log directories", True, directories, "replace the disk and restart the broker: it fetches what it lacks"),
+    Check("disks", True, disks, "shorten retention (configs alter), delete records, or add a disk or a broker"),
+    Check("clocks", True, clocks, "have NTP set them: retention and timestamps go by them"),
+    Check("offline partitions", True, offline, "start the brokers that hold them; else strandline recover TOPIC"),
+    Check("under min.insync.replicas", True, under_min_isr, "writes with acks=all wait: start the missing brokers"),
+    Check("under-replicated partitions", True, under_replicated, "start those brokers, or see what slows them down"),
+    Check("refused replicas", True, refused, "mend what the message names, then restart that broker"),
+    Check("reassignments", True, moving_to_the_dead, "start that broker, or strandline reassign cancel"),
+    Check("internal topics", True, internal_copies, "strandline reassign generate -t TOPIC --replication-factor 3"),
+    Check("versions", False, versions, "end the upgrade: restart the older ones, one after the other"),
+    Check("configurations", False, configurations, "make them alike, in each file or with configs alter --all-brokers"),
+    Check("leaders", False, leaders, "strandline elect-leaders --all"),
+    Check("spread of replicas", False, spread, "strandline reassign generate --all; strandline load for the load"),
+    Check("racks", False, racks, "set broker.rack on all, then strandline reassign generate --all"),
+    Check("replication factor 1", False, single_copies, "strandline reassign generate -t TOPIC --replication-factor 3"),
+    Check("min.insync.replicas = replicas", False, strict_minimum, "one broker less stops writes: set one less"),
+    Check("min.insync.replicas 1", False, loose_minimum, "acks=all may be one copy only: set 2"),
+    Check("unclean elections", False, unclean, f"a leader may lose what was acknowledged: set {UNCLEAN}=false"),
+    Check("throttles", False, throttles, "nothing is moving: strandline reassign verify removes them"),
+    Check("growing lag", False, growing_lag, "add consumers, or see what they wait for: strandline groups describe"),
+    Check("restless groups", False, restless_groups, "members come and go: see their logs, raise max.poll.interval.ms"),
+)

@@ -1,0 +1,173 @@
+"""What `strandline doctor --cluster` looks at: everything that brokers tell of a cluster, twice, some seconds apart.
+
+A broker that does not answer hides nothing of the others; why it does not is a fact, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from strandline.cli.admin_ports import NotTold, admin_port, status_of
+from strandline.cli.options import LOOK_TIMEOUT_MS
+from strandline.protocol.types import NO_BROKER, TopicPartition
+
+if TYPE_CHECKING:
+    from strandline import Admin, Consumer
+    from strandline.cli.session import Session
+    from strandline.client.log_dirs import LogDirView
+    from strandline.client.metadata import BrokerView, ClusterView, TopicView
+    from strandline.client.reassignments import OngoingReassignment
+    from strandline.runtime.network import Address
+
+LOOKS_APART_S = 5.0
+LOG_DIRS_TIMEOUT_MS = 5_000
+MIN_ISR, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
+THROTTLED = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+
+Configs = Mapping[str, str | None]
+
+
+class GroupFacts(NamedTuple):
+    """At one look. lag: records; None where it cannot be told."""
+
+    state: str
+    lag: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """At one moment. groups: by name."""
+
+    controller: int = NO_BROKER
+    directories: Mapping[int, list[LogDirView]] = field(default_factory=dict)
+    groups: Mapping[str, GroupFacts] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """unheard: brokers that live and do not answer at their advertised address, and why. statuses: what admin ports
+    say; untold: brokers whose port could not be asked, and why. skews_ms: how far each broker's clock is ahead of this
+    machine's. lasted_s: between the two looks. topic_configs, broker_configs: effective values."""
+
+    brokers: Mapping[int, BrokerView]
+    topics: Mapping[str, TopicView]
+    before: Look
+    after: Look
+    lasted_s: float = LOOKS_APART_S
+    ongoing: Mapping[TopicPartition, OngoingReassignment] = field(default_factory=dict)
+    unheard: Mapping[int, str] = field(default_factory=dict)
+    topic_configs: Mapping[str, Configs] = field(default_factory=dict)
+    broker_configs: Mapping[int, Configs] = field(default_factory=dict)
+    statuses: Mapping[int, Mapping[str, object]] = field(default_factory=dict)
+    skews_ms: Mapping[int, int] = field(default_factory=dict)
+    untold: Mapping[int, str] = field(default_factory=dict)
+
+
+def cluster_facts(session: Session, admin: Admin, consumer: Consumer, named: Mapping[int, Address]) -> ClusterFacts:
+    """named: admin ports by the command line. A ClientError where no broker answers at all."""
+    view = admin.describe_cluster(timeout_ms=LOOK_TIMEOUT_MS)
+    before, _ = _look(session, admin, consumer, view)
+    began_s = session.monotonic()
+    configs = {broker_id: _broker_configs(admin, broker_id) for broker_id in view.brokers}
+    statuses, skews_ms, untold = _statuses(session, admin, view, named)
+    session.sleep(max(0.0, LOOKS_APART_S - (session.monotonic() - began_s)))
+    view = admin.describe_cluster(timeout_ms=LOOK_TIMEOUT_MS)
+    topics = admin.describe_topics()
+    lasted_s = session.monotonic() - began_s
+    after, unheard = _look(session, admin, consumer, view)
+    return ClusterFacts(
+        view.brokers,
+        topics,
+        before,
+        after,
+        lasted_s,
+        admin.list_partition_reassignments(),
+        unheard,
+        _topic_configs(admin, topics),
+        {broker_id: found for broker_id, found in configs.items() if found},
+        statuses,
+        skews_ms,
+        untold,
+    )
+
+
+def _look(session: Session, admin: Admin, consumer: Consumer, view: ClusterView) -> tuple[Look, dict[int, str]]:
+    """And which brokers do not say how their disks are."""
+    from strandline.client.errors import ClientError
+
+    told = admin.describe_log_dirs(sorted(view.brokers), timeout_ms=LOG_DIRS_TIMEOUT_MS)
+    directories = {broker_id: each for broker_id, each in told.items() if not isinstance(each, ClientError)}
+    unheard = {broker_id: str(each) for broker_id, each in told.items() if isinstance(each, ClientError)}
+    return Look(view.controller_id, directories, _groups(session, admin, consumer)), unheard
+
+
+def _groups(session: Session, admin: Admin, consumer: Consumer) -> dict[str, GroupFacts]:
+    from strandline.cli.log_bounds import bounds_of
+
+    groups = {each.group_id: each.state for each in admin.list_groups().groups}
+    if not groups:
+        return {}
+    listed = admin.list_offsets_of_groups(sorted(groups), timeout_ms=LOOK_TIMEOUT_MS)
+    committed = {name: each for name, each in listed.items() if isinstance(each, Mapping)}
+    topics = admin.describe_topics()
+    leaders = {
+        tp: topics[tp.topic].partitions[tp.partition].leader
+        for each in committed.values()
+        for tp in each
+        if tp.topic in topics and tp.partition in topics[tp.topic].partitions
+    }
+    leaders = {tp: leader for tp, leader in leaders.items() if leader != NO_BROKER}
+    bounds = bounds_of(consumer, leaders, session.monotonic)
+    ends = {tp: each.end for tp, each in bounds.items() if not isinstance(each, Exception)}
+    lags = {
+        name: sum(max(0, ends[tp] - offset.offset) for tp, offset in each.items())
+        for name, each in committed.items()
+        if each and all(tp in ends for tp in each)
+    }
+    return {name: GroupFacts(state, lags.get(name)) for name, state in groups.items()}
+
+
+def _topic_configs(admin: Admin, topics: Iterable[str]) -> dict[str, Configs]:
+    listed = admin.describe_topic_configs(list(topics), (MIN_ISR, UNCLEAN, *THROTTLED))
+    return {
+        name: {entry.name: entry.value for entry in found}
+        for name, found in listed.items()
+        if not isinstance(found, Exception)
+    }
+
+
+def _broker_configs(admin: Admin, broker_id: int) -> Configs:
+    """None that does not say: that it does not answer is noticed elsewhere."""
+    from strandline.client.errors import ClientError
+    from strandline.protocol.messages import ConfigResource
+
+    try:
+        entries = admin.describe_configs(ConfigResource.BROKER, str(broker_id), timeout_ms=LOG_DIRS_TIMEOUT_MS)
+    except ClientError:
+        return {}
+    return {entry.name: entry.value for entry in entries}
+
+
+def _statuses(
+    session: Session, admin: Admin, view: ClusterView, named: Mapping[int, Address]
+) -> tuple[dict[int, Mapping[str, object]], dict[int, int], dict[int, str]]:
+    """What each broker says, how far its clock is ahead, or why it says nothing."""
+    statuses: dict[int, Mapping[str, object]] = {}
+    skews_ms: dict[int, int] = {}
+    untold: dict[int, str] = {}
+    for broker_id, broker in sorted(view.brokers.items()):
+        try:
+            address = named.get(broker_id) or admin_port(admin, broker)
+            asked_ms = session.now_ms()
+            status = status_of(address, broker_id, view.cluster_id, named=broker_id in named)
+            answered_ms = session.now_ms()
+        except NotTold as error:
+            untold[broker_id] = str(error)
+            continue
+        statuses[broker_id] = status
+        told_ms = status.get("time_ms")
+        if isinstance(told_ms, int):
+            skews_ms[broker_id] = told_ms - (asked_ms + answered_ms) // 2
+    return statuses, skews_ms, untold

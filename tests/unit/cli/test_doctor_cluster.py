@@ -1,0 +1,309 @@
+"""`strandline doctor --cluster`: each fault is named, with where it is and what to do; a healthy cluster has none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from strandline.cli.cluster_checks import CLUSTER_CHECKS
+from strandline.cli.cluster_facts import MIN_ISR, UNCLEAN, ClusterFacts, GroupFacts, Look
+from strandline.cli.doctor_cluster import Verdict, verdicts_on
+from strandline.client.errors import AnsweredError, ClientError
+from strandline.client.groups.administration import GroupOffset, GroupView
+from strandline.client.log_dirs import LogDirView
+from strandline.client.metadata import BrokerView, PartitionView, TopicView
+from strandline.client.reassignments import OngoingReassignment
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import ConfigResource
+from strandline.protocol.types import TopicPartition
+from strandline.runtime import http_client
+from strandline.runtime.network import Address, CannotConnect
+
+T0 = TopicPartition("t", 0)
+GIB = 2**30
+ORDERS = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
+
+
+def topic(*views: PartitionView, name: str = "t", is_internal: bool = False) -> dict[str, TopicView]:
+    return {name: TopicView(name, bytes(16), dict(enumerate(views)), is_internal=is_internal)}
+
+
+def led(
+    *replicas: int, in_sync: tuple[int, ...] | None = None, leader: int | None = None, **more: Any
+) -> PartitionView:
+    return PartitionView(replicas[0] if leader is None else leader, 1, replicas, in_sync or replicas, **more)
+
+
+def disk(usable_bytes: int = 50 * GIB, error: AnsweredError | None = None) -> list[LogDirView]:
+    return [LogDirView("/data", {}, 100 * GIB, usable_bytes, error)]
+
+
+def on_each(value: Any) -> dict[int, Any]:
+    return {1: value, 2: value, 3: value}
+
+
+LOOK = Look(1, on_each(disk()), {"g": GroupFacts("Stable", 10)})
+HEALTHY = ClusterFacts(
+    brokers={each: BrokerView(each, Address(f"host-{each}", 9092), f"rack-{each}") for each in (1, 2, 3)},
+    topics=topic(*(led(*order) for order in ORDERS))
+    | topic(*(led(*order) for order in ORDERS), name="__consumer_offsets", is_internal=True),
+    before=LOOK,
+    after=LOOK,
+    topic_configs={"t": {MIN_ISR: "2", UNCLEAN: "false"}, "__consumer_offsets": {MIN_ISR: "2"}},
+    broker_configs=on_each({"min.insync.replicas": "2"}),
+    statuses=on_each({"controller_id": 1, "waits": [], "versions": {"strandline": "1.0"}}),
+    skews_ms=on_each(400),
+)
+
+
+def with_brokers(**changes: Any) -> ClusterFacts:
+    """Of broker 2."""
+    return replace(HEALTHY, brokers={**HEALTHY.brokers, 2: replace(HEALTHY.brokers[2], **changes)})
+
+
+def with_status(**changes: Any) -> ClusterFacts:
+    """Of broker 2."""
+    return replace(HEALTHY, statuses={**HEALTHY.statuses, 2: {**HEALTHY.statuses[2], **changes}})
+
+
+def with_partitions(*views: PartitionView, **more: Any) -> ClusterFacts:
+    return replace(HEALTHY, topics=dict(HEALTHY.topics) | topic(*views), **more)
+
+
+def with_configs(**configs: str) -> ClusterFacts:
+    named = {key.replace("_", "."): value for key, value in configs.items()}
+    return replace(HEALTHY, topic_configs=dict(HEALTHY.topic_configs) | {"t": named})
+
+
+def with_looks(before: Look, after: Look) -> ClusterFacts:
+    return replace(HEALTHY, before=before, after=after)
+
+
+DEAD_DISK = AnsweredError(ErrorCode.KAFKA_STORAGE_ERROR, "log directory /data failed")
+ADDING = OngoingReassignment((1, 2, 9), (9,), ())
+
+FAULTS: list[tuple[str, ClusterFacts, str]] = [
+    ("controller", with_looks(LOOK, replace(LOOK, controller=-1)), "there is none"),
+    ("controller", with_looks(LOOK, replace(LOOK, controller=2)), "it changed from broker 1 to broker 2 within 5 s"),
+    ("controller", with_status(controller_id=3), "it is broker 1, but broker 2 takes 3 for it"),
+    ("brokers answer", replace(HEALTHY, unheard={2: "timed out"}), "broker 2 at host-2:9092: timed out"),
+    (
+        "advertised addresses",
+        with_brokers(address=Address("host-1", 9092)),
+        "host-1:9092 is advertised by more than one broker",
+    ),
+    ("advertised addresses", with_brokers(address=Address("localhost", 9092)), "broker 2 advertise an address that is"),
+    ("brokers are ready", with_status(waits=["has not caught up yet: t-1"]), "broker 2: has not caught up yet: t-1"),
+    (
+        "log directories",
+        with_looks(LOOK, replace(LOOK, directories={1: disk(), 2: disk(error=DEAD_DISK)})),
+        "broker 2: log directory /data failed",
+    ),
+    (
+        "disks",
+        with_looks(LOOK, replace(LOOK, directories={3: disk(4 * GIB)})),
+        "/data of broker 3 has 4.0 GiB left",
+    ),
+    (
+        "disks",
+        with_looks(replace(LOOK, directories={3: disk(50 * GIB + 50 * 2**20)}), LOOK),
+        "/data of broker 3 has 50.0 GiB left, full in 1 h 25 min at 10.0 MiB/s",
+    ),
+    ("clocks", replace(HEALTHY, skews_ms={1: 400, 2: -900, 3: 0}), "broker 1 is 1.3 s ahead of broker 2"),
+    ("offline partitions", with_partitions(led(1, 2, 3, leader=-1), led(2, 3, 1), led(3, 1, 2)), "t-0"),
+    (
+        "under min.insync.replicas",
+        with_partitions(led(1, 2, 3, in_sync=(1,)), led(2, 3, 1, in_sync=(2, 3)), led(3, 1, 2)),
+        "t-0",
+    ),
+    (
+        "under-replicated partitions",
+        with_partitions(led(1, 2, 3, in_sync=(1, 2)), led(2, 3, 1, in_sync=(2, 1)), led(3, 1, 2)),
+        "t-0, t-1; not in sync is broker 3 in 2",
+    ),
+    (
+        "refused replicas",
+        with_partitions(led(1, 2, 3, refused_replicas={3: "damaged"}), led(2, 3, 1), led(3, 1, 2)),
+        "t-0 on broker 3: damaged",
+    ),
+    ("reassignments", replace(HEALTHY, ongoing={T0: ADDING}), "t-0 to broker 9"),
+    (
+        "internal topics",
+        replace(HEALTHY, topics=dict(HEALTHY.topics) | topic(led(1), name="__consumer_offsets", is_internal=True)),
+        "__consumer_offsets has 1 replica",
+    ),
+    ("versions", with_status(versions={"strandline": "0.9"}), "brokers 1, 3: 1.0, broker 2: 0.9"),
+    (
+        "configurations",
+        replace(HEALTHY, broker_configs={1: {"min.insync.replicas": "2"}, 2: {"min.insync.replicas": "1"}}),
+        "min.insync.replicas (2 on 1, 1 on 2)",
+    ),
+    (
+        "leaders",
+        with_partitions(led(1, 2, 3, leader=2), led(2, 3, 1), led(3, 1, 2)),
+        "1 of 2 that prefer broker 1 are led by others",
+    ),
+    (
+        "spread of replicas",
+        with_partitions(*(led(1, 2, leader=1 + number % 2) for number in range(10))),
+        "broker 1 has 13 replicas, broker 3 3",
+    ),
+    ("racks", with_brokers(rack=None), "broker 2 have no broker.rack"),
+    (
+        "racks",
+        replace(with_brokers(rack="rack-1"), topics=topic(led(1, 2), led(2, 3), led(3, 1))),
+        "all replicas on one rack: t-0",
+    ),
+    ("replication factor 1", with_partitions(led(1), led(2), led(3)), "t"),
+    ("min.insync.replicas = replicas", with_configs(min_insync_replicas="3"), "t"),
+    ("min.insync.replicas 1", with_configs(min_insync_replicas="1"), "t"),
+    ("unclean elections", with_configs(min_insync_replicas="2", unclean_leader_election_enable="true"), "t"),
+    (
+        "throttles",
+        with_configs(min_insync_replicas="2", leader_replication_throttled_replicas="0:1"),
+        "t",
+    ),
+    (
+        "growing lag",
+        with_looks(LOOK, replace(LOOK, groups={"g": GroupFacts("Stable", 2000)})),
+        "g from 10 to 2000 records within 5 s",
+    ),
+    (
+        "restless groups",
+        with_looks(*[replace(LOOK, groups={"g": GroupFacts("PreparingRebalance")})] * 2),
+        "g",
+    ),
+]
+
+
+def by_name(facts: ClusterFacts) -> dict[str, Verdict]:
+    return {each.check: each for each in verdicts_on(facts)}
+
+
+def test_a_healthy_cluster_has_nothing() -> None:
+    assert [each for each in verdicts_on(HEALTHY) if each.level != "ok"] == []
+
+
+@pytest.mark.parametrize(("check", "facts", "text"), FAULTS, ids=[f"{each[0]}: {each[2]}" for each in FAULTS])
+def test_each_fault_is_named_with_where_and_what_to_do(check: str, facts: ClusterFacts, text: str) -> None:
+    found = by_name(facts)[check]
+    assert text in found.text and found.remedy
+    assert found.level == ("FAIL" if next(each.is_fault for each in CLUSTER_CHECKS if each.name == check) else "warn")
+
+
+def test_every_check_has_a_fault_that_it_finds() -> None:
+    assert {each.name for each in CLUSTER_CHECKS} == {check for check, _, _ in FAULTS}
+    assert len({each.name for each in CLUSTER_CHECKS}) == len(CLUSTER_CHECKS) >= 20
+
+
+@pytest.mark.parametrize(
+    ("check", "facts"),
+    [
+        # What is filled for the first time lacks nothing that it had.
+        (
+            "under-replicated partitions",
+            with_partitions(led(1, 2, 3, in_sync=(1, 2)), ongoing={T0: OngoingReassignment((1, 2, 3), (3,), ())}),
+        ),
+        ("throttles", replace(with_configs(leader_replication_throttled_replicas="0:1"), ongoing={T0: ADDING})),
+        ("internal topics", replace(HEALTHY, brokers={}, topics=topic(led(1), name="__x", is_internal=True))),
+        ("disks", with_looks(replace(LOOK, directories={3: disk(50 * GIB + 2**20)}), LOOK)),
+        ("growing lag", with_looks(LOOK, replace(LOOK, groups={"g": GroupFacts("Stable", 900)}))),
+        ("growing lag", with_looks(LOOK, replace(LOOK, groups={"g": GroupFacts("Stable", None)}))),
+        ("restless groups", with_looks(LOOK, replace(LOOK, groups={"g": GroupFacts("PreparingRebalance")}))),
+        ("advertised addresses", replace(HEALTHY, brokers={1: BrokerView(1, Address("localhost", 1))})),
+    ],
+    ids=str,
+)
+def test_what_is_as_it_should_be_is_no_fault(check: str, facts: ClusterFacts) -> None:
+    assert by_name(facts)[check].level == "ok"
+
+
+def test_what_no_broker_tells_is_said_to_be_unknown_and_why() -> None:
+    found = by_name(replace(HEALTHY, statuses={}, skews_ms={}, untold={1: "its admin port is switched off"}))
+    assert {each.check for each in found.values() if each.level == "?"} == {"brokers are ready", "versions", "clocks"}
+    assert found["clocks"].text == "no broker tells: broker 1: its admin port is switched off"
+    volumes = replace(LOOK, directories=on_each([LogDirView("/data", {})]))
+    assert by_name(with_looks(volumes, volumes))["disks"].level == "?"
+
+
+# --- The command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def site(shell: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Three brokers, of which the third is 5 s ahead, with a topic and a group."""
+
+    def get(address: Address, path: str, *_: object) -> tuple[int, bytes]:
+        broker_id = address.port - 1000
+        if broker_id == 2:
+            raise CannotConnect("nobody answers")
+        time_ms = shell.session.now_ms() + (5_000 if broker_id == 3 else 0)
+        told = {"broker_id": broker_id, "cluster_id": "id", "time_ms": time_ms, "waits": [], "controller_id": 1}
+        return 200, json.dumps(told).encode()
+
+    monkeypatch.setattr(http_client, "get", get)
+    moves = shell.cluster.moves
+    moves.racks = dict.fromkeys((1, 2, 3))
+    for broker_id in (1, 2, 3):
+        moves.configs[ConfigResource.BROKER, str(broker_id)] = {"admin.listener": f"127.0.0.1:{1000 + broker_id}"}
+    shell.cluster.add_topic("t", dict(enumerate(led(*order) for order in ORDERS)))
+    shell.cluster.fill("t", 0, [b"1", b"2"])
+    shell.cluster.groups["g"] = GroupView("g", "Stable", "consumer", "", 1, ())
+    shell.cluster.committed["g"] = {T0: GroupOffset(1)}
+    moves.configs[ConfigResource.TOPIC, "t"] = {MIN_ISR: "2"}
+    return shell
+
+
+def test_the_command_prints_a_line_for_each_check_and_fails_by_the_faults(site: Any) -> None:
+    ran = site("doctor", "--cluster", "-b", "h:1")
+    lines = ran.out.splitlines()
+    assert (ran.code, ran.err, len(lines)) == (1, "", len(CLUSTER_CHECKS))
+    assert [line for line in lines if line.startswith("FAIL  clocks: broker 3 is 5.0 s ahead of broker 1; have NTP")]
+    assert "ok    offline partitions" in lines
+    assert site.session.clock >= 5
+
+
+def test_advice_alone_is_exit_code_0_and_programs_see_the_difference(site: Any, monkeypatch: Any) -> None:
+    fine = {each: Address(f"host-{each}", 9092) for each in (1, 2, 3)}
+    view: Callable[[], Any] = site.cluster.moves.view
+    monkeypatch.setattr(
+        site.cluster.moves,
+        "view",
+        lambda: replace(view(), brokers={each: BrokerView(each, address) for each, address in fine.items()}),
+    )
+    monkeypatch.setattr(http_client, "get", lambda *_: (404, b""))
+    site.cluster.moves.configs[ConfigResource.TOPIC, "t"] = {MIN_ISR: "1"}
+    ran = site("doctor", "--cluster", "-b", "h:1", "--output", "json")
+    told = {each["check"]: each for each in json.loads(ran.out)["checks"]}
+    assert ran.code == 0, ran.out
+    assert (told["min.insync.replicas 1"]["level"], told["min.insync.replicas 1"]["ok"]) == ("warn", True)
+    assert told["clocks"]["level"] == "?" and "is no broker's admin port" in told["clocks"]["text"]
+
+
+def test_a_broker_that_does_not_answer_is_named_at_its_address(site: Any) -> None:
+    site.cluster.moves.unheard[3] = ClientError("timed out")
+    ran = site("doctor", "--cluster", "-b", "h:1")
+    assert ran.code == 1 and "FAIL  brokers answer: broker 3 at localhost:9092: timed out; start it" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--admin", "1=h:1"), "--admin is for --cluster"),
+        (("--cluster", "--admin", "9=h:1"), "there is no broker 9 that runs"),
+        (("--cluster", "--admin", "h:1"), "is not ID=HOST:PORT"),
+    ],
+)
+def test_a_wrong_option_is_a_usage_error(site: Any, words: tuple[str, ...], text: str) -> None:
+    ran = site("doctor", "-b", "h:1", *words)
+    assert (ran.code, ran.err.count("\n")) == (2, 1) and text in ran.err
+
+
+def test_a_cluster_that_nobody_reaches_is_one_line(site: Any) -> None:
+    site.cluster.is_reachable = False
+    ran = site("doctor", "--cluster", "-b", "h:1")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
