@@ -57,7 +57,15 @@ def controller(facts: ClusterFacts) -> str:
 
 
 def unanswering(facts: ClusterFacts) -> str:
-    return "; ".join(f"broker {each} at {_address(facts, each)}: {why}" for each, why in facts.unheard.items())
+    """Who holds replicas is meant to run."""
+    held = Counter(each for _, view in _each(facts) for each in view.replicas)
+    gone = [
+        f"broker {each}, which holds {counted(held[each], 'replica')}, does not run"
+        for each in sorted(held)
+        if each not in facts.brokers
+    ]
+    unheard = [f"broker {each} at {_address(facts, each)}: {why}" for each, why in facts.unheard.items()]
+    return "; ".join(gone + unheard)
 
 
 def _address(facts: ClusterFacts, broker_id: int) -> str:
@@ -325,7 +333,12 @@ def _brokers(ids: Iterable[int]) -> str:
 
 CLUSTER_CHECKS = (
     Check("controller", True, controller, "ask ZooKeeper (strandline doctor -z HOST:PORT), look at the brokers' logs"),
-    Check("brokers answer", True, unanswering, "start it, or mend its advertised.listeners: clients use that address"),
+    Check(
+        "brokers answer",
+        True,
+        unanswering,
+        "start it (gone for good: broker-decommission), or mend its advertised.listeners",
+    ),
     Check("advertised addresses", True, addresses, "give each broker advertised.listeners that all clients can reach"),
     Check("brokers are ready", True, unready, "wait, and if it stays see that broker's log"),
     Check("log directories", True, directories, "replace the disk and restart the broker: it fetches what it lacks"),
@@ -343,7 +356,12 @@ CLUSTER_CHECKS = (
     Check("spread of replicas", False, spread, "strandline reassign generate --all; strandline load for the load"),
     Check("racks", False, racks, "set broker.rack on all, then strandline reassign generate --all"),
     Check("replication factor 1", False, single_copies, "strandline reassign generate -t TOPIC --replication-factor 3"),
-    Check("min.insync.replicas = replicas", False, strict_minimum, "one broker less stops writes: set one less"),
+    Check(
+        "min.insync.replicas = replicas",
+        False,
+        strict_minimum,
+        "one broker less stops writes: add a replica",
+    ),
     Check("min.insync.replicas 1", False, loose_minimum, "acks=all may be one copy only: set 2"),
     Check("unclean elections", False, unclean, f"a leader may lose what was acknowledged: set {UNCLEAN}=false"),
     Check("throttles", False, throttles, "nothing is moving: strandline reassign verify removes them"),

@@ -150,7 +150,8 @@ def _observed(session: Session, admin: Admin, named: Mapping[int, Address], inte
     ports: dict[int, Address] = {}
     before: dict[int, Look] = {}
     passed: dict[int, Passed] = {}
-    untold: dict[int, str] = {}
+    holders = {broker_id for view in picture.partitions.values() for broker_id in view.replicas}
+    untold = {broker_id: "it does not run" for broker_id in sorted(holders) if broker_id not in picture.racks}
     brokers = {broker_id: cluster.brokers[broker_id] for broker_id in picture.racks if broker_id in cluster.brokers}
     for broker_id, broker in brokers.items():
         try:

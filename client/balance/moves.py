@@ -11,9 +11,10 @@ of that load:
 and of the processors each role has the part that its bytes have in all that its broker moves. Memory, descriptors and
 the machine's waiting do not follow a partition; what is uneven in them is not moved away.
 
-1. Leaders move to replicas in sync: nothing is copied.
-2. Where that does not do, replicas move, to brokers that do not hold the partition, within the rules for racks: no
-   rack gets a second replica that had none to give.
+1. Leaders move to replicas in sync: nothing is copied. So they move until every broker is well within the threshold:
+   what a partition stands for is an estimate.
+2. Where that does not do, replicas move, until every broker is just within, to brokers that do not hold the partition,
+   within the rules for racks: no rack gets a second replica that had none to give.
 
 Each step takes the move that lessens the sum of squares most, among those between a broker with more and one with less
 of which one is beyond the threshold; no partition moves twice. So it ends, with few steps though not always the fewest.
@@ -31,6 +32,8 @@ from strandline.client.balance.load import Load, deviations_of, is_beyond
 from strandline.protocol.types import TopicPartition
 
 MOST_MOVES = 5000
+AIM = 0.75
+"""Part of the threshold that leaders are moved for."""
 LEAST_GAIN = 1e-4
 """Of the square of the mean load: a move that brings less is not worth it."""
 
@@ -88,10 +91,12 @@ def planned(
     parts = _Parts(load, known, traffic)
     loads = dict(load.loads)
     moves: list[Move] = []
-    for candidates in (_leaders, _replicas):
+    if load.is_even:
+        return Plan((), load.deviations)
+    for candidates, limit in ((_leaders, AIM * load.threshold), (_replicas, load.threshold)):
         moved = {each.partition for each in moves}
         pairs = _Pairs(each for each in candidates(known, parts, loads, racks) if each.partition not in moved)
-        while len(moves) < MOST_MOVES and (step := _best(pairs, loads, load.threshold)) is not None:
+        while len(moves) < MOST_MOVES and (step := _best(pairs, loads, limit)) is not None:
             moves.append(step)
             pairs.forget(step.partition)
             loads[step.source] -= step.part

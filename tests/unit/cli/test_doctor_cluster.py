@@ -90,6 +90,7 @@ FAULTS: list[tuple[str, ClusterFacts, str]] = [
     ("controller", with_looks(LOOK, replace(LOOK, controller=-1)), "there is none"),
     ("controller", with_looks(LOOK, replace(LOOK, controller=2)), "it changed from broker 1 to broker 2 within 5 s"),
     ("controller", with_status(controller_id=3), "it is broker 1, but broker 2 takes 3 for it"),
+    ("brokers answer", with_partitions(led(1, 7), led(7, 2)), "broker 7, which holds 2 replicas, does not run"),
     ("brokers answer", replace(HEALTHY, unheard={2: "timed out"}), "broker 2 at host-2:9092: timed out"),
     (
         "advertised addresses",

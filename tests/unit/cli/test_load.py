@@ -164,6 +164,12 @@ def test_a_broker_that_does_not_tell_is_named_and_left_out(
     assert "The load is even" in ran.out
 
 
+def test_a_broker_that_does_not_run_is_named_too(shell: Any, ports: AdminPorts) -> None:
+    del shell.cluster.moves.racks[3]
+    ran = shell("load", "-b", "h:1")
+    assert (ran.code, ran.err) == (1, "strandline: broker 3 is left out: it does not run\n")
+
+
 def test_a_broker_whose_port_is_switched_off_is_named_with_the_remedy(shell: Any, ports: AdminPorts) -> None:
     shell.cluster.moves.configs[ConfigResource.BROKER, "3"]["admin.listener"] = ""
     ran = shell("load", "-b", "h:1")
