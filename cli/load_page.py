@@ -31,7 +31,7 @@ def load_page(load: Load, plan: Plan, untold: Mapping[int, str], interval_s: flo
                 ("brokers", str(len(load.shares))),
                 ("beyond the threshold", str(len(load.uneven))),
                 (f"σ, at most {load.sigma_bound:.4f}", f"{load.sigma:.4f}"),
-                ("partitions to change", str(len(plan.moves))),
+                ("partitions to change", str(len(plan.partitions))),
             ]
         ),
         section(

@@ -104,10 +104,9 @@ def show_load(
     )
     if len(plan.moves) > MOST_SHOWN:
         click.echo(f"and {len(plan.moves) - MOST_SHOWN} more; --reassignment-file and --output json have all")
-    click.echo(
-        f"{counted(len(plan.moves), 'partition')} to change, {counted(copies.replicas_to_move, 'replica')} to copy: "
-        f"{sized(copies.bytes_to_move)}; then {expected(load, plan)}"
-    )
+    changed, copied = counted(len(plan.partitions), "partition"), counted(copies.replicas_to_move, "replica")
+    size = sized(copies.bytes_to_move)
+    click.echo(f"{changed} to change, {copied} to copy: {size}; then {expected(load, plan)}")
     if copies.plan and reassignment_file is not None:
         click.echo(f"Wrote what to move to {reassignment_file}. To do it:")
     elif copies.plan:

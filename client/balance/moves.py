@@ -17,7 +17,8 @@ the machine's waiting do not follow a partition; what is uneven in them is not m
    within the rules for racks: no rack gets a second replica that had none to give.
 
 Each step takes the move that lessens the sum of squares most, among those between a broker with more and one with less
-of which one is beyond the threshold; no partition moves twice. So it ends, with few steps though not always the fewest.
+of which one is beyond the threshold; no partition takes part in 1 or 2 twice. So it ends, with few steps though not
+always the fewest.
 """
 
 from __future__ import annotations
@@ -62,16 +63,21 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """deviations: of each broker, as they are to be expected after the moves."""
+    """moves: one after the other; a partition may be in two of them. deviations: of each broker, as they are to be
+    expected afterwards."""
 
     moves: tuple[Move, ...]
     deviations: Mapping[int, float]
 
     def assignment(self, placed: Mapping[TopicPartition, Placed]) -> dict[TopicPartition, tuple[int, ...]]:
         """The partitions whose list of replicas becomes another."""
-        return {
-            each.partition: each.replicas for each in self.moves if each.replicas != placed[each.partition].replicas
-        }
+        at_last = {each.partition: each.replicas for each in self.moves}
+        return {tp: replicas for tp, replicas in at_last.items() if replicas != placed[tp].replicas}
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """That are moved, each once."""
+        return list(dict.fromkeys(each.partition for each in self.moves))
 
     @property
     def elections(self) -> list[TopicPartition]:
@@ -94,14 +100,19 @@ def planned(
     if load.is_even:
         return Plan((), load.deviations)
     for candidates, limit in ((_leaders, AIM * load.threshold), (_replicas, load.threshold)):
-        moved = {each.partition for each in moves}
-        pairs = _Pairs(each for each in candidates(known, parts, loads, racks) if each.partition not in moved)
+        pairs = _Pairs(candidates(known, parts, loads, racks))
         while len(moves) < MOST_MOVES and (step := _best(pairs, loads, limit)) is not None:
             moves.append(step)
             pairs.forget(step.partition)
             loads[step.source] -= step.part
             loads[step.target] += step.part
+            known[step.partition] = _after(known[step.partition], step)
     return Plan(tuple(moves), deviations_of(loads))
+
+
+def _after(placed: Placed, move: Move) -> Placed:
+    in_sync = tuple(move.target if move.copies and each == move.source else each for each in placed.in_sync)
+    return Placed(move.target if move.leads else placed.leader, move.replicas, in_sync)
 
 
 def _leaders(
@@ -148,7 +159,7 @@ class _Parts:
     def __init__(
         self, load: Load, known: Mapping[TopicPartition, Placed], traffic: Mapping[TopicPartition, Traffic]
     ) -> None:
-        self._load, self._known, self._traffic = load, known, traffic
+        self._load, self._known, self._traffic = load, dict(known), traffic  # as it was measured, while it moves on
         self._led_out = dict.fromkeys(load.loads, 0.0)
         self._written = dict.fromkeys(load.loads, 0.0)
         self._all = dict.fromkeys(load.loads, 0.0)

@@ -39,13 +39,11 @@ def counts(placed: Mapping[TopicPartition, Placed], brokers: int = 3) -> Load:
 
 
 def applied(placed: dict[TopicPartition, Placed], plan: Plan) -> dict[TopicPartition, Placed]:
-    changed = {
-        each.partition: Placed(
-            each.target if each.leads else placed[each.partition].leader, each.replicas, each.replicas
-        )
-        for each in plan.moves
-    }
-    return placed | changed
+    after = dict(placed)
+    for each in plan.moves:
+        leader = each.target if each.leads else after[each.partition].leader
+        after[each.partition] = Placed(leader, each.replicas, each.replicas)
+    return after
 
 
 def test_an_even_cluster_is_left_alone() -> None:
@@ -92,6 +90,16 @@ def test_to_a_new_broker_replicas_move() -> None:
     assert all(len(set(each.replicas)) == 2 for each in after.values())
 
 
+def test_what_got_another_leader_may_be_copied_too() -> None:
+    placed = cluster(*[(1, 2, 3)] * 12)
+    load = load_of({"leaders": {1: 12, 2: 0, 3: 0, 4: 0}}, {}, 0.1)
+    plan = planned(load, placed, {}, NO_RACKS)
+    assert plan.deviations == pytest.approx(dict.fromkeys((1, 2, 3, 4), 0))
+    twice = [tp for tp in plan.partitions if sum(each.partition == tp for each in plan.moves) == 2]
+    assert twice and set(twice) <= set(plan.elections)
+    assert all(4 in plan.assignment(placed)[tp][:1] for tp in twice)
+
+
 def test_who_copies_the_leaders_replica_is_preferred_afterwards() -> None:
     placed = {tp(number): Placed(1, (2, 1), (2, 1)) for number in range(6)}
     load = load_of({"leaders": {1: 6, 2: 6, 3: 0}, "partitions": {1: 6, 2: 6, 3: 0}}, {}, 0.1)
@@ -133,7 +141,8 @@ def test_moves_never_make_it_worse_and_are_as_expected(rows: list[tuple[int, ...
     found = counts(after, brokers=4)
     assert found.deviations == pytest.approx(plan.deviations, abs=1e-9)
     assert found.sigma <= load.sigma + 1e-9
-    assert len({each.partition for each in plan.moves}) == len(plan.moves)
+    assert len({(each.partition, each.copies) for each in plan.moves}) == len(plan.moves)
+    assert plan.assignment(placed) == {tp: each.replicas for tp, each in after.items() if each != placed[tp]}
     assert all(len(set(each.replicas)) == 2 for each in after.values())
     if load.is_even:
         assert not plan.moves
