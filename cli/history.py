@@ -22,7 +22,7 @@ from strandline.cli.tables import show_table
 from strandline.cli.wording import counted
 
 if TYPE_CHECKING:
-    from strandline.spark_connector.pipelines.history_summary import HistorySummary
+    from strandline.protocol.history.summary import HistorySummary
 
 SHOWN_ROWS = 20
 

@@ -21,29 +21,28 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from strandline.protocol.history.figures import Range
+from strandline.protocol.history.figures import BrokerFigures, Range
 from strandline.protocol.history.lines import OF_PARTITIONS, Event
 from strandline.protocol.history.lives import NEVER_MS, Lives, Run, lives
-from strandline.protocol.topic_name import INTERNAL_TOPICS
-from strandline.runtime.disk import Disk
-from strandline.spark_connector.errors import InvalidOption, NoChangeLogs
-from strandline.spark_connector.pipelines.history_summary import (
-    Absence,
+from strandline.protocol.history.summary import (
+    MOST_SHOWN_INTERVALS,
     BrokerSummary,
-    Controller,
     HistorySummary,
     PartitionOutage,
     PartitionSummary,
     Totals,
+    broker_summaries,
+    controllers_in,
 )
+from strandline.protocol.topic_name import INTERNAL_TOPICS
+from strandline.runtime.disk import Disk
+from strandline.spark_connector.errors import InvalidOption, NoChangeLogs
 from strandline.spark_connector.pipelines.pictures import time_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SHOWN = 100
-MOST_SHOWN_INTERVALS = 300
-"""Of one partition, the newest: a million changes of one partition are no picture any more."""
 _NOTABLE_SKEW_MS = 1000
 
 
@@ -224,18 +223,10 @@ def _summary(told: Histories, options: HistoryOptions) -> HistorySummary:
         lines_too_long=told.logs.too_long.total(),
         cut_files=tuple(sorted(told.logs.cut)),
         totals=Totals(**totals.asDict()),
-        controllers=_controllers(told),
+        controllers=controllers_in(told.lives, told.span),
         brokers=_brokers(told),
         outages=_outages(df, options.shown),
         partitions=_partitions(df, options.shown),
-    )
-
-
-def _controllers(told: Histories) -> tuple[Controller, ...]:
-    return tuple(
-        Controller(*reign)
-        for reign in told.lives.reigns
-        if reign.from_ms < told.span.until_ms and (reign.to_ms is None or reign.to_ms > told.span.since_ms)
     )
 
 
@@ -243,29 +234,10 @@ def _brokers(told: Histories) -> tuple[BrokerSummary, ...]:
     from pyspark.sql import functions as sql
 
     each = told.df.select(sql.explode("brokers").alias("each")).select("each.*").groupBy("broker_id")
-    names = ("led_ms", "elections", "left_isr", "joined_isr")
-    figures = {row.broker_id: row for row in each.agg(*(sql.sum(name).alias(name) for name in names)).collect()}
-    lines: dict[int, int] = {}
-    for run in told.logs.runs:
-        lines[run.broker_id] = lines.get(run.broker_id, 0) + run.lines
-    found, span = told.lives, told.span
-    known = sorted({*figures, *lines, *found.downtimes, *(reign.broker_id for reign in found.reigns)})
-    summaries = []
-    for broker_id in known:
-        away = span.cut(found.downtimes.get(broker_id, ()))
-        own = figures.get(broker_id)
-        summaries.append(
-            BrokerSummary(
-                broker_id=broker_id,
-                lines=lines.get(broker_id, 0),
-                first_line_ms=found.first_line_ms.get(broker_id),
-                last_line_ms=found.last_line_ms.get(broker_id),
-                **{name: own[name] if own is not None else 0 for name in names},
-                away_ms=sum(span.length_ms(each) for each in away),
-                away=tuple(Absence(each.from_ms, each.to_ms, each.in_order) for each in away),
-            )
-        )
-    return tuple(summaries)
+    names = BrokerFigures._fields
+    rows = each.agg(*(sql.sum(name).alias(name) for name in names)).collect()
+    figures = {row.broker_id: BrokerFigures(*(row[name] for name in names)) for row in rows}
+    return broker_summaries(figures, told.lives, told.logs.runs, told.span)
 
 
 def _outages(df: DataFrame, most: int) -> tuple[PartitionOutage, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from strandline.protocol.history.summary import HistorySummary, PartitionSummary, State
 from strandline.protocol.topic_name import INTERNAL_TOPICS
-from strandline.spark_connector.pipelines.history_summary import HistorySummary, PartitionSummary, State
 from strandline.spark_connector.pipelines.pictures import (
     MOST_MARKS,
     Span,

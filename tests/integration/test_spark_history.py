@@ -17,13 +17,13 @@ from integration.real_time import off_loop, until
 from strandline import Admin
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client.metadata import PartitionView
+from strandline.protocol.history.summary import HistorySummary, PartitionSummary
 from strandline.protocol.znodes import encode_uuid
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.runtime.log_files import find_change_logs
 from strandline.spark_connector.errors import NoChangeLogs
 from strandline.spark_connector.pipelines.history import HistoryOptions, history, told_histories, worst_first
 from strandline.spark_connector.pipelines.history_page import history_page
-from strandline.spark_connector.pipelines.history_summary import HistorySummary, PartitionSummary
 
 pytestmark = pytest.mark.spark
 

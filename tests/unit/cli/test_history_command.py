@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from strandline.cli import history as command
-from strandline.spark_connector.pipelines import history as telling
-from strandline.spark_connector.pipelines.history import HistoryOptions
-from strandline.spark_connector.pipelines.history_summary import (
+from strandline.protocol.history.summary import (
     Absence,
     BrokerSummary,
     Controller,
@@ -23,6 +21,8 @@ from strandline.spark_connector.pipelines.history_summary import (
     State,
     Totals,
 )
+from strandline.spark_connector.pipelines import history as telling
+from strandline.spark_connector.pipelines.history import HistoryOptions
 
 STATE = State(0, None, 1, 3, 7, (1, 2), (1, 2, 3), 2)
 SUMMARY = HistorySummary(

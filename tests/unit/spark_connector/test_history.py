@@ -13,9 +13,21 @@ from xml.etree import ElementTree
 import pyarrow as pa
 import pytest
 
-from strandline.protocol.history.figures import Range
+from strandline.protocol.history.figures import Range, in_range
 from strandline.protocol.history.lines import OF_PARTITIONS, Event
 from strandline.protocol.history.lives import NEVER_MS, Run, lives
+from strandline.protocol.history.summary import (
+    Absence,
+    BrokerSummary,
+    Controller,
+    HistorySummary,
+    PartitionOutage,
+    PartitionSummary,
+    Sources,
+    Totals,
+    summarised,
+)
+from strandline.protocol.history.timeline import histories
 from strandline.spark_connector.errors import InvalidOption, NoChangeLogs
 from strandline.spark_connector.pipelines.history import HistoryOptions, span_of, told_histories
 from strandline.spark_connector.pipelines.history_page import history_page
@@ -28,15 +40,6 @@ from strandline.spark_connector.pipelines.history_rows import (
     event_of,
     read_lines,
     tell,
-)
-from strandline.spark_connector.pipelines.history_summary import (
-    Absence,
-    BrokerSummary,
-    Controller,
-    HistorySummary,
-    PartitionOutage,
-    PartitionSummary,
-    Totals,
 )
 from strandline.spark_connector.pipelines.pictures import broker_colour
 from strandline.testkit.disk import MemoryDisk
@@ -259,3 +262,28 @@ def test_one_broker_has_one_colour_in_all_pictures() -> None:
     for broker_id in (1, 2):
         colours = re.findall(rf'background:(#\w+)"></i>broker {broker_id}<', page)
         assert len(colours) == 2 and set(colours) == {broker_colour(broker_id)}
+
+
+def test_who_adds_up_without_spark_gets_the_same() -> None:
+    rows = rows_of(LINES)
+    events = events_of(rows)
+    runs = [Run(row["broker_id"], row["time_ms"], row["last_ms"], row["lines"]) for row in rows if row["kind"] == RUN]
+    found = lives([event for event in events if event.kind not in OF_PARTITIONS], runs)
+    by_partition: dict[int, list[Event]] = {}
+    for event in events:
+        if event.kind in OF_PARTITIONS:
+            by_partition.setdefault(event.partition, []).append(event)
+    cut = [in_range(each, WHOLE) for own in by_partition.values() for each in histories(own, found)]
+    summary = summarised([each for each in cut if each], found, runs, WHOLE, Sources(1), shown=2)
+    zero, _, two = (
+        PartitionSummary.of({**row, "intervals_count": len(row["intervals"])}) for row in told(rows_of(LINES))
+    )
+    assert summary.partitions == (two, zero), "the worst first"
+    assert (summary.totals.partitions, summary.totals.unavailable_ms) == (3, 44_000)
+    assert (summary.totals.longest_outage_ms, summary.totals.elections) == (30_000, 2)
+    assert [(each.partition, each.length_ms) for each in summary.outages] == [(2, 30_000), (0, 7_000)]
+    assert [(each.broker_id, each.led_ms, each.elections, each.away_ms) for each in summary.brokers] == [
+        (1, 60_000, 0, 30_000),
+        (2, 46_000, 2, 0),
+    ]
+    assert "1 more are not shown" in history_page(summary)
