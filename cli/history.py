@@ -6,15 +6,13 @@ Without a path it reads the logs of the embedded cluster, whether that is up or 
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from strandline.cli.cluster_commands import data_option
-from strandline.cli.cluster_state import DATA_VARIABLE
+from strandline.cli.history_options import change_log_options, files_of
 from strandline.cli.options import moment_ms, output_option, page_option, partition_numbers, show_json
 from strandline.cli.session import session_of
 from strandline.cli.spark_session import pipeline, warn
@@ -31,12 +29,7 @@ SHOWN_ROWS = 20
     epilog="Examples: strandline history --since -2h --page history.html; "
     "strandline history /var/log/broker-1 /var/log/broker-2 --topics 'clicks|orders.*' --output json"
 )
-@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[FOLDER|FILE]…")
-@data_option
-@click.option("--since", metavar="TIME", help="-2h (ago), 2024-02-14, 2024-02-14T10:00:00Z or ms since 1970.")
-@click.option("--until", metavar="TIME", help="As --since; without it, up to the last line of the logs.")
-@click.option("-t", "--topics", default="", metavar="PATTERN", help="Topics whose whole name this pattern matches.")
-@click.option("--partitions", default="", metavar="0,3-5", help="Partitions with these numbers.")
+@change_log_options
 @click.option(
     "--limit",
     type=click.IntRange(1, 10_000),
@@ -50,6 +43,7 @@ SHOWN_ROWS = 20
 def history(
     ctx: click.Context,
     paths: tuple[Path, ...],
+    logs: tuple[Path, ...],
     data_dir: Path,
     since: str | None,
     until: str | None,
@@ -67,7 +61,7 @@ def history(
     now_ms = session_of(ctx).now_ms()
     since_ms, until_ms = moment_ms("--since", since, now_ms), moment_ms("--until", until, now_ms)
     numbers = partition_numbers("--partitions", partitions)
-    files, missing = _files(paths, data_dir)
+    files, missing = files_of((*paths, *logs), data_dir)
     for path in missing:
         warn(f"{path} is missing: what it would tell is left out")
     from strandline.runtime.disk_posix import PosixDisk
@@ -86,23 +80,6 @@ def history(
         show_json("history", **asdict(summary))
     else:
         _show(summary, page)
-
-
-# --- What is asked for -----------------------------------------------------------------------------------------
-
-
-def _files(paths: tuple[Path, ...], data_dir: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Change logs, without symbolic links, and those that should be there and are not."""
-    from strandline.runtime.disk_posix import PosixDisk
-    from strandline.runtime.log_files import find_change_logs
-
-    if not paths and not data_dir.is_dir():
-        raise click.UsageError(
-            f"there is no cluster in {data_dir}: name the folders of the brokers' logs, or a cluster's with --data "
-            f"(${DATA_VARIABLE})"
-        )
-    found = find_change_logs(PosixDisk(), [str(path.expanduser().absolute()) for path in paths or (data_dir,)])
-    return tuple(dict.fromkeys(os.path.realpath(file) for file in found.files)), found.missing
 
 
 # --- What is shown ---------------------------------------------------------------------------------------------

@@ -101,6 +101,9 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "history": CommandEntry("strandline.cli.history", "history", "Show who led what when, and every outage."),
     "watch": CommandEntry("strandline.cli.watch", "watch", "Show leaders, ISR and offsets of a topic as they move."),
+    "state-changes": CommandEntry(
+        "strandline.cli.state_changes", "state_changes", "Merge the change logs of all brokers by time."
+    ),
     "bench": CommandEntry("strandline.cli.bench", "bench", "Measure throughput and latency of a cluster."),
     "dump-log": CommandEntry("strandline.cli.dump_log", "dump_log", "Show what segment and index files hold."),
     "log-check": CommandEntry("strandline.cli.log_check", "log_check", "Verify a stopped broker's data folders."),

@@ -40,6 +40,30 @@ def find_change_logs(disk: Disk, paths: Iterable[str]) -> FoundLogs:
     return FoundLogs(tuple(sorted(files)), tuple(sorted(missing)))
 
 
+class Log(NamedTuple):
+    """What one log was rolled to, the oldest first. beats: it is a state-change log, in which a broker shows once a
+    minute that it lives."""
+
+    files: tuple[str, ...]
+    beats: bool
+
+
+def logs_of(files: Iterable[str]) -> list[Log]:
+    """Of files by the names that they have in the folders of brokers; any other file is a log of its own."""
+    by_log: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for file in files:
+        folder, _, name = file.rpartition("/")
+        named = _NAME.fullmatch(name)
+        by_log[f"{folder}/{named[1]}" if named else file].append((int(named[2] or 0) if named else 0, file))
+    return [
+        Log(
+            tuple(file for _, file in sorted(numbered, key=lambda each: (-each[0], each[1]))),
+            log.endswith("/state-change"),
+        )
+        for log, numbered in by_log.items()
+    ]
+
+
 def _look(disk: Disk, folder: str, files: dict[str, None], missing: dict[str, None]) -> None:
     entries = disk.scandir(folder)
     if any(entry.name == _OF_LOG_DIRS for entry in entries):

@@ -46,23 +46,32 @@ def pieces(disk: Disk, files: Iterable[str]) -> list[Piece]:
     """As long as the files are now: they grow. OSError."""
     found: list[Piece] = []
     for file in files:
-        with closing(disk.open(file, read_only=True)) as opened:
-            whole = Piece(file, 0, opened.size())
-        if whole.is_packed:
-            found.append(whole)
+        piece = whole(disk, file)
+        if piece.is_packed:
+            found.append(piece)
             continue
-        found += [Piece(file, at, min(at + PIECE_BYTES, whole.end)) for at in range(0, whole.end, PIECE_BYTES)]
+        found += [Piece(file, at, min(at + PIECE_BYTES, piece.end)) for at in range(0, piece.end, PIECE_BYTES)]
     return found
 
 
-class PieceReader:
-    """Iterates over the lines of a piece, without their ends; afterwards it knows what it could not give. OSError."""
+def whole(disk: Disk, file: str) -> Piece:
+    """As long as the file is now. OSError."""
+    with closing(disk.open(file, read_only=True)) as opened:
+        return Piece(file, 0, opened.size())
 
-    def __init__(self, disk: Disk, piece: Piece) -> None:
+
+class PieceReader:
+    """Iterates over the lines of a piece, without their ends; afterwards it knows what it could not give. OSError.
+    chunk_bytes: so much of a plain file is read at once."""
+
+    def __init__(self, disk: Disk, piece: Piece, chunk_bytes: int | None = None) -> None:
         self.lines_too_long = 0
+        self.number = 0
+        """Of the line that was given last: from 1 on, in a piece from the beginning of its file."""
         self.is_cut = False
         self._disk = disk
         self._piece = piece
+        self._chunk_bytes = chunk_bytes or CHUNK_BYTES
 
     def __iter__(self) -> Iterator[bytes]:
         piece = self._piece
@@ -71,7 +80,9 @@ class PieceReader:
                 yield from self._lines(self._unpacked(file), 0, _ENDLESS)
                 return
             begins = max(0, piece.start - 1)  # up to the first line end it is a line of the piece before
-            yield from self._lines(_chunks(file, begins, CHUNK_BYTES), begins, piece.end, is_inside=piece.start > 0)
+            yield from self._lines(
+                _chunks(file, begins, self._chunk_bytes), begins, piece.end, is_inside=piece.start > 0
+            )
 
     def _lines(self, chunks: Iterable[bytes], begins: int, end: int, *, is_inside: bool = False) -> Iterator[bytes]:
         """begins: where the first line does, of which we see the end only if it is inside. Lines that begin at `end` or
@@ -84,6 +95,7 @@ class PieceReader:
                 if begins >= end:
                     return
                 length += len(text)
+                self.number += 1
                 if length > MAX_LINE_BYTES:
                     self.lines_too_long += not is_inside
                 elif not is_inside:
@@ -96,6 +108,7 @@ class PieceReader:
                 break  # the rest of this line is not needed
         if is_inside or not length or begins >= end:
             return
+        self.number += 1
         if length > MAX_LINE_BYTES:
             self.lines_too_long += 1
         else:
@@ -112,7 +125,7 @@ class PieceReader:
                         break
                     inflate = zlib.decompressobj(_GZIP)
                 try:
-                    yield inflate.decompress(data, CHUNK_BYTES)
+                    yield inflate.decompress(data, self._chunk_bytes)
                 except zlib.error:
                     self.is_cut = True
                     return

@@ -34,6 +34,7 @@ from strandline.protocol.history.summary import (
     broker_summaries,
     controllers_in,
 )
+from strandline.protocol.history.wanted import Wanted
 from strandline.protocol.topic_name import INTERNAL_TOPICS
 from strandline.runtime.disk import Disk
 from strandline.spark_connector.errors import InvalidOption, NoChangeLogs
@@ -113,7 +114,7 @@ def told_histories(
     check_options(options)
     on_step(f"reading {len(options.files)} files")
     parts = pieces(disk, options.files)
-    task = ReadTask(disk, parts, rows.Wanted(options.topics, options.partitions))
+    task = ReadTask(disk, parts, Wanted(options.topics, options.partitions))
     numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
     events = numbers.mapInArrow(task, _spark_schema(rows.EVENTS)).persist()
     df = None

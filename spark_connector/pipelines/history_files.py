@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from strandline.protocol.history.wanted import Wanted
 from strandline.runtime.disk import Disk
 from strandline.runtime.log_lines import MAX_LINE_BYTES, Piece, PieceReader
 from strandline.spark_connector.errors import NoChangeLogs
-from strandline.spark_connector.pipelines.history_rows import CUT, TOO_LONG, Wanted, noted, read_lines
+from strandline.spark_connector.pipelines.history_rows import CUT, TOO_LONG, noted, read_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,17 +9,17 @@ file: how many lines were too long to be read (`too long`), and that it is `cut`
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
 from strandline.protocol.history.figures import BrokerFigures, Range, broker_figures, figures, in_range
-from strandline.protocol.history.lines import OF_PARTITIONS, Event, Kind, UnreadableLine, read_line
+from strandline.protocol.history.lines import Event, Kind, UnreadableLine, read_line
 from strandline.protocol.history.lives import Lives, Runs
 from strandline.protocol.history.timeline import PartitionHistory, histories
+from strandline.protocol.history.wanted import Wanted
 
 RUN, UNREADABLE, TOO_LONG, CUT = "run", "unreadable", "too long", "cut"
 HISTORIES_PER_BATCH = 200
@@ -115,18 +115,6 @@ HISTORIES = pa.schema(
         ("brokers", pa.list_(_BROKER)),
     ]
 )
-
-
-class Wanted(NamedTuple):
-    """Which partitions are asked for. topics: a pattern for the whole name; empty: all. partitions empty: all."""
-
-    topics: str = ""
-    partitions: frozenset[int] = frozenset()
-
-    def has(self, event: Event) -> bool:
-        if self.partitions and event.kind in OF_PARTITIONS and event.partition not in self.partitions:
-            return False
-        return not self.topics or not event.topic or re.fullmatch(self.topics, event.topic) is not None
 
 
 # --- Lines to events -------------------------------------------------------------------------------------------

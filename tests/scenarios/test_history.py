@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import trio
 from trio.testing import MockClock
 
-from strandline.protocol.history.lines import OF_PARTITIONS, Event
+from strandline.protocol.history.gaps import Gap, Gaps
+from strandline.protocol.history.lines import OF_PARTITIONS, Event, Kind, Line
 from strandline.protocol.history.lives import Lives, Runs, lives
+from strandline.protocol.history.merging import Told
 from strandline.protocol.history.timeline import PartitionHistory, histories
 from strandline.protocol.types import NO_BROKER
 from strandline.testkit.cluster import MemoryCluster
@@ -30,6 +34,13 @@ def told_of(cluster: MemoryCluster) -> tuple[Lives, list[PartitionHistory]]:
     )
     own = [event for event in events if event.kind in OF_PARTITIONS and (event.topic, event.partition) == T0]
     return found, histories(own, found)
+
+
+def gaps_in(lines: Iterable[Line]) -> list[Gap]:
+    gaps = Gaps()
+    for number, line in enumerate(sorted(lines, key=lambda each: each.time_ms), 1):
+        gaps.add(Told(0, True, "log", number, line), line.events)
+    return gaps.found()
 
 
 def now_ms() -> float:
@@ -100,3 +111,39 @@ async def test_of_a_cluster_that_dies_as_a_whole_the_end_is_known_to_a_minute(au
         last = history.outages[-1]
         assert last.to_ms is not None and last.to_ms <= led_again_ms
         await check_at_the_end(cluster, ledger)
+
+
+async def test_whole_logs_have_no_gaps_and_lines_that_are_taken_out_leave_one(autojump_clock: MockClock) -> None:
+    async with cluster_with_topic([1, 2, 3]) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("before", 5))
+        cluster.crash(cluster.controller_id)
+        await ledger.produce(producer, T0, numbered("without", 5))
+        await cluster.rest(10)
+        await cluster.start_broker(1)
+        await cluster.until(lambda: len(cluster.isr(T0)) == 3, "it joins")
+        await cluster.stop(cluster.leader(T0))
+        stopped_ms = now_ms()
+        await cluster.rest(300)
+        lines = read_history(cluster.history)
+        assert gaps_in(lines) == []
+        shrunk = next(
+            event
+            for line in lines
+            for event in line.events
+            if (event.topic, event.partition) == T0
+            and event.kind in (Kind.WRITTEN, Kind.CHANGED)
+            and len(event.isr) < 3
+        )
+
+        def tells_of_it(line: Line) -> bool:
+            return any(
+                (each.topic, each.partition, each.zk_version) == (*T0, shrunk.zk_version) for each in line.events
+            )
+
+        [gap] = gaps_in(line for line in lines if not tells_of_it(line))
+        assert (gap.topic, gap.partition, gap.first, gap.last) == (*T0, shrunk.zk_version, shrunk.zk_version)
+        assert gap.before.time_ms <= shrunk.time_ms <= gap.behind.time_ms
+        living = cluster.controller_id
+        quiet = [each for each in lines if each.broker_id != living or each.time_ms < stopped_ms + 10_000]
+        quiet.append(lines[-1]._replace(broker_id=living))
+        assert living in {each.broker_id for each in gaps_in(quiet)}

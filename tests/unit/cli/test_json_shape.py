@@ -33,8 +33,20 @@ from unit.cli.test_audit_command import EQUAL, summary_of
 from unit.cli.test_history_command import SUMMARY
 from unit.cli.test_recover import FOUND
 
-STREAMS = ("produce", "consume", "dump-log", "watch")
-LOCAL = ("up", "status", "down", "demo", "history", "dump-log", "log-check", "broker", "ready", "doctor")
+STREAMS = ("produce", "consume", "dump-log", "watch", "state-changes")
+LOCAL = (
+    "up",
+    "status",
+    "down",
+    "demo",
+    "history",
+    "state-changes",
+    "dump-log",
+    "log-check",
+    "broker",
+    "ready",
+    "doctor",
+)
 """Commands that ask no cluster, or go on without."""
 T0 = TopicPartition("t", 0)
 
@@ -69,6 +81,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "verify-replicas": ("--once",),
     "history": (".",),
     "watch": ("t", "--once"),
+    "state-changes": (".",),
     "dump-log": ("recovery-point-offset-checkpoint",),
     "log-check": ("empty",),
     "doctor": (),
@@ -103,7 +116,8 @@ def site(shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lines").write_text("a\nb\n")
     (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 5\n")
-    (tmp_path / "state-change.log").touch()
+    alive = {"broker_id": 1, "event": "broker alive", "timestamp": "1970-01-01T00:00:07Z"}
+    (tmp_path / "state-change.log").write_text(json.dumps(alive) + "\n")
     for folder in ("empty", "archived"):
         (tmp_path / folder).mkdir()
     write_assignment(tmp_path / "plan.json", {T0: (1, 2)})

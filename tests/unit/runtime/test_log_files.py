@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from strandline.runtime.disk_posix import PosixDisk
-from strandline.runtime.log_files import find_change_logs
+from strandline.runtime.log_files import Log, find_change_logs, logs_of
 
 
 def put(folder: Path, *names: str) -> None:
@@ -51,3 +51,21 @@ def test_a_file_is_taken_whatever_its_name_and_once(tmp_path: Path) -> None:
 def test_a_path_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         find_change_logs(PosixDisk(), [str(tmp_path / "nothing")])
+
+
+def test_what_a_log_was_rolled_to_is_one_log_from_the_oldest_file_on() -> None:
+    files = [
+        "/a/controller.log",
+        "/a/state-change.log",
+        "/a/state-change.log.1",
+        "/a/state-change.log.10.gz",
+        "/b/state-change.log.2",
+        "/b/state-change.log",
+        "/b/merged",
+    ]
+    assert logs_of(files) == [
+        Log(("/a/controller.log",), beats=False),
+        Log(("/a/state-change.log.10.gz", "/a/state-change.log.1", "/a/state-change.log"), beats=True),
+        Log(("/b/state-change.log.2", "/b/state-change.log"), beats=True),
+        Log(("/b/merged",), beats=False),
+    ]

@@ -28,6 +28,7 @@ from strandline.protocol.history.summary import (
     summarised,
 )
 from strandline.protocol.history.timeline import histories
+from strandline.protocol.history.wanted import Wanted
 from strandline.spark_connector.errors import InvalidOption, NoChangeLogs
 from strandline.spark_connector.pipelines.history import HistoryOptions, span_of, told_histories
 from strandline.spark_connector.pipelines.history_page import history_page
@@ -36,7 +37,6 @@ from strandline.spark_connector.pipelines.history_rows import (
     HISTORIES,
     RUN,
     UNREADABLE,
-    Wanted,
     event_of,
     read_lines,
     tell,

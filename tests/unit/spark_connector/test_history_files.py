@@ -7,11 +7,12 @@ import gzip
 import pyarrow as pa
 import pytest
 
+from strandline.protocol.history.wanted import Wanted
 from strandline.runtime import log_lines
 from strandline.runtime.log_lines import pieces
 from strandline.spark_connector.errors import NoChangeLogs
 from strandline.spark_connector.pipelines.history_files import ReadTask
-from strandline.spark_connector.pipelines.history_rows import CUT, RUN, TOO_LONG, Wanted
+from strandline.spark_connector.pipelines.history_rows import CUT, RUN, TOO_LONG
 from strandline.testkit.disk import MemoryDisk
 
 WHOLE = b"".join(b"%d\n" % number for number in range(2000))

@@ -1,0 +1,235 @@
+"""`strandline state-changes`: the change logs of all brokers merged by time, and what is missing from them.
+
+It shares its core with `strandline history`: `protocol.history` says what a line means, `runtime.log_merge` reads.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from strandline.cli.history_options import change_log_options, files_of
+from strandline.cli.options import moment_ms, output_option, page_option, partition_numbers
+from strandline.cli.session import JSON_VERSION, session_of
+from strandline.cli.spark_session import warn
+from strandline.cli.wording import counted, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from strandline.protocol.history.gaps import Gap
+    from strandline.protocol.history.gathering import Gathering
+    from strandline.protocol.history.wanted import Wanted
+    from strandline.runtime.log_merge import LogMerge
+
+MOST_NAMED = 20
+"""Damaged lines and gaps as text; JSON has more."""
+MOST_EVENTS_DRAWN = 100_000
+"""Some 50 MB of memory, and more than a picture shows."""
+PARTITIONS_DRAWN = 100
+
+
+@click.command(
+    "state-changes",
+    epilog="Examples: strandline state-changes --since -2h --topic clicks --partition 0,1,2; "
+    "strandline state-changes --logs /var/log/broker-1 --logs /var/log/broker-2 --page changes.html --output json",
+)
+@change_log_options
+@page_option
+@output_option
+@click.pass_context
+def state_changes(
+    ctx: click.Context,
+    paths: tuple[Path, ...],
+    logs: tuple[Path, ...],
+    data_dir: Path,
+    since: str | None,
+    until: str | None,
+    topics: str,
+    partitions: str,
+    page: Path | None,
+    output: str,
+) -> None:
+    """Merge the change logs of all brokers by time: who led, who was in sync, which brokers and controllers came and
+    went.
+
+    Read are state-change.log and controller.log of all brokers, with what they were rolled to, packed or not, in the
+    folders named and below: else in the folder of the embedded cluster. With topics or partitions only their lines are
+    shown. What cannot be read is named with file and line, and so is where lines must be missing. With --output json
+    there is an object a line, the last of which says what was missing. `history` tells what it all amounts to."""
+    session = session_of(ctx)
+    now_ms = session.now_ms()
+    since_ms, until_ms = moment_ms("--since", since, now_ms), moment_ms("--until", until, now_ms)
+    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
+        raise click.UsageError("the range of time ends before it begins; give an earlier --since")
+    _check_pattern(topics)
+    files, missing = files_of((*paths, *logs), data_dir)
+    if not files:
+        raise click.ClickException(
+            "there is no change log to read; name the folders of brokers (log.folder), or state-change.log and "
+            "controller.log"
+        )
+    from strandline.protocol.history.wanted import Wanted
+    from strandline.runtime.disk_posix import PosixDisk
+    from strandline.runtime.log_merge import LogMerge
+
+    merge = LogMerge(PosixDisk(), files)
+    run = _Run(
+        merge,
+        Wanted(topics, partition_numbers("--partitions", partitions)),
+        since_ms,
+        until_ms,
+        as_json=output == "json",
+        page=page,
+    )
+    run.show()
+    if not merge.lines:
+        raise click.ClickException(
+            f"of the {counted(merge.damaged_lines, 'line')} in {counted(len(files), 'file')} none is one of a change "
+            "log; name the folders of brokers (log.folder), or state-change.log and controller.log"
+        )
+    if not run.matched:
+        raise click.UsageError(
+            f"no line of these logs is of what --topics '{topics}' and --partitions '{partitions}' ask for"
+        )
+    run.write_page(len(files))
+    gaps = run.gaps_found()
+    if output == "json":
+        session.line.is_answered = True
+        click.echo(json.dumps(_missing_fields(run, merge, gaps, missing)))
+    for text in _missing_texts(run, merge, gaps, missing):
+        warn(printable(text))
+
+
+def _check_pattern(topics: str) -> None:
+    try:
+        re.compile(topics)
+    except re.error as error:
+        raise click.UsageError(
+            f"--topics '{topics}' is no pattern: {error}; give for example clicks|orders.*"
+        ) from None
+
+
+class _Run:
+    """One merge, shown while it is read."""
+
+    def __init__(
+        self,
+        merge: LogMerge,
+        wanted: Wanted,
+        since_ms: int | None,
+        until_ms: int | None,
+        *,
+        as_json: bool,
+        page: Path | None,
+    ) -> None:
+        from strandline.protocol.history.gaps import Gaps
+        from strandline.protocol.history.gathering import Gathering
+
+        self.matched = wanted.is_all
+        self.shown = 0
+        self._merge = merge
+        self._wanted = wanted
+        self._since_ms, self._until_ms = since_ms, until_ms
+        self._as_json = as_json
+        self._page = page
+        self._gaps = Gaps()
+        self._gathering: Gathering | None = Gathering(MOST_EVENTS_DRAWN) if page is not None else None
+
+    def show(self) -> None:
+        from strandline.cli.state_change_text import event_fields, event_text
+        from strandline.protocol.history.gathering import TooManyEvents
+
+        is_all = self._wanted.is_all
+        for told in self._merge:
+            events = [event for event in told.line.events if self._wanted.has(event)]
+            self._gaps.add(told, events)
+            if self._gathering is not None:
+                try:
+                    self._gathering.add(told, events)
+                except TooManyEvents:
+                    self._gathering = None
+            shown = [event for event in events if is_all or event.topic]
+            self.matched = self.matched or bool(shown)
+            if not self._is_in_range(told.line.time_ms, told.line.time_ms):
+                continue
+            self.shown += len(shown)
+            for event in shown:
+                if self._as_json:
+                    click.echo(json.dumps(event_fields(event, told.file, told.number)))
+                else:
+                    click.echo(printable(event_text(event)))
+
+    def _is_in_range(self, from_ms: int, to_ms: int) -> bool:
+        return (self._since_ms is None or to_ms >= self._since_ms) and (
+            self._until_ms is None or from_ms < self._until_ms
+        )
+
+    def gaps_found(self) -> list[Gap]:
+        return [gap for gap in self._gaps.found() if self._is_in_range(gap.before.time_ms, gap.behind.time_ms)]
+
+    def write_page(self, files: int) -> None:
+        """ClickException where there is more than can be drawn."""
+        if self._page is None:
+            return
+        if self._gathering is None:
+            raise click.ClickException(
+                f"--page: more than {MOST_EVENTS_DRAWN:,} changes are too many for one picture; choose --topics or "
+                "--partitions, or have 'strandline history' draw them"
+            )
+        from strandline.protocol.history.summary import Sources
+        from strandline.spark_connector.pipelines.history_page import history_page
+
+        merge = self._merge
+        sources = Sources(files, merge.damaged_lines, merge.lines_too_long, tuple(sorted(merge.cut_files)))
+        summary = self._gathering.summary(self._since_ms, self._until_ms, sources, PARTITIONS_DRAWN)
+        self._page.write_text(history_page(summary), encoding="utf-8")
+
+
+# --- What is missing -------------------------------------------------------------------------------------------
+
+
+def _missing_fields(run: _Run, merge: LogMerge, gaps: Sequence[Gap], missing: Sequence[str]) -> dict[str, Any]:
+    return {
+        "_command": "state-changes",
+        "_version": JSON_VERSION,
+        "lines": merge.lines,
+        "shown": run.shown,
+        "damaged_lines": merge.damaged_lines,
+        "damaged": [{"file": each.file, "line": each.number, "why": each.why} for each in merge.damaged],
+        "lines_too_long": merge.lines_too_long,
+        "cut_files": sorted(merge.cut_files),
+        "unread_files": merge.failed,
+        "missing_files": list(missing),
+        "gaps": [{**_gap_fields(gap), "message": gap.text} for gap in gaps],
+    }
+
+
+def _gap_fields(gap: Gap) -> dict[str, Any]:
+    fields = {**gap._asdict(), "before": gap.before._asdict(), "behind": gap.behind._asdict()}
+    if not gap.topic:
+        del fields["topic"], fields["topic_id"], fields["partition"]
+    if gap.broker_id < 0:
+        del fields["broker_id"]
+    else:
+        del fields["first"], fields["last"]
+    return fields
+
+
+def _missing_texts(run: _Run, merge: LogMerge, gaps: Sequence[Gap], missing: Sequence[str]) -> list[str]:
+    texts = [f"{each.file}:{each.number}: damaged line, passed over: {each.why}" for each in merge.damaged[:MOST_NAMED]]
+    if merge.damaged_lines > MOST_NAMED:
+        texts.append(f"{merge.damaged_lines:,} damaged lines, of which the first {MOST_NAMED} are named")
+    if merge.lines_too_long:
+        texts.append(f"{merge.lines_too_long:,} lines are too long and were skipped")
+    texts += [f"{file} is cut or damaged and was read as far as it goes" for file in sorted(merge.cut_files)]
+    texts += [f"{file} could not be read: {why}" for file, why in sorted(merge.failed.items())]
+    texts += [f"{file} is missing: what it would tell is left out" for file in missing]
+    texts += [f"gap: {gap.text}" for gap in gaps[:MOST_NAMED]]
+    if len(gaps) > MOST_NAMED:
+        texts.append(f"{len(gaps):,} gaps, of which the first {MOST_NAMED} are named")
+    return texts

@@ -1,0 +1,159 @@
+"""Where lines are missing from change logs, as far as the others show it. Pure.
+
+| what is missing | how it shows |
+|---|---|
+| states of a partition | each has the next znode version, and whoever writes or follows it logs it |
+| terms of controllers | each has the next controller epoch, and who is elected logs it |
+| lines of a broker | it writes one a minute, and says when it registers and when it stops in order |
+
+Lines may come in another order than they were written in, since clocks differ: what comes late fills its gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from strandline.protocol.history.lines import NO_VERSION, OF_STATES, Event, Kind
+from strandline.protocol.history.merging import Told
+from strandline.protocol.types import NO_BROKER, NO_EPOCH
+
+SILENCE_MS = 180_000
+"""Three lines that say that a broker is alive."""
+MOST_GAPS = 1000
+"""Of one partition; what is found beyond that is left out."""
+
+
+class Place(NamedTuple):
+    """A line."""
+
+    time_ms: int
+    broker_id: int
+    file: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number}"
+
+
+class Gap(NamedTuple):
+    """Between these two lines something is missing. Of a partition: its states with the znode versions `first` to
+    `last`; of a broker: its lines; else the terms with these controller epochs."""
+
+    before: Place
+    behind: Place
+    topic: str = ""
+    topic_id: str = ""
+    partition: int = -1
+    broker_id: int = NO_BROKER
+    first: int = 0
+    last: int = 0
+
+    @property
+    def text(self) -> str:
+        between = f"between {self.before} and {self.behind}"
+        if self.topic:
+            return f"{self.topic}-{self.partition}: no log has {_numbers('znode version', self)}, {between}"
+        if self.broker_id != NO_BROKER:
+            silent_s = (self.behind.time_ms - self.before.time_ms) / 1000
+            return f"broker {self.broker_id}: no line for {silent_s:.0f} s, though it writes one a minute, {between}"
+        return f"no log has the election of {_numbers('controller epoch', self)}, {between}"
+
+
+def _numbers(noun: str, gap: Gap) -> str:
+    return f"{noun} {gap.first}" if gap.first == gap.last else f"{noun}s {gap.first} to {gap.last}"
+
+
+class Gaps:
+    """What is missing from the lines so far; in memory are two lines' places per partition, and one per broker."""
+
+    def __init__(self) -> None:
+        self._states: dict[tuple[str, str, int], _Numbers] = {}
+        self._terms = _Numbers()
+        self._alive: dict[int, Place | None] = {}
+        """Broker → its last line; None where it said that it stops."""
+        self._silences: list[Gap] = []
+
+    def add(self, told: Told, events: Iterable[Event]) -> None:
+        """events: those of the line that are asked for."""
+        line = told.line
+        place = Place(line.time_ms, line.broker_id, told.file, told.number)
+        self._look_at_life(told, place)
+        for event in events:
+            if event.kind in OF_STATES and event.zk_version != NO_VERSION:
+                key = event.topic, event.topic_id, event.partition
+                numbers = self._states.get(key)
+                if numbers is None:
+                    numbers = self._states[key] = _Numbers()
+                numbers.add(event.zk_version, place)
+        for event in line.events:
+            if event.kind is Kind.ELECTED and event.controller_epoch != NO_EPOCH:
+                self._terms.add(event.controller_epoch, place)
+
+    def _look_at_life(self, told: Told, place: Place) -> None:
+        broker_id = place.broker_id
+        own = [event.kind for event in told.line.events if event.peer == broker_id]
+        if Kind.STOPPED in own:
+            self._alive[broker_id] = None
+        elif Kind.STARTED in own:
+            self._alive[broker_id] = place
+        elif told.beats:
+            last = self._alive.get(broker_id)
+            if last is not None and place.time_ms - last.time_ms > SILENCE_MS:
+                self._silences.append(Gap(last, place, broker_id=broker_id))
+            if last is not None or broker_id not in self._alive:
+                self._alive[broker_id] = place
+
+    def found(self) -> list[Gap]:
+        """In the order of time."""
+        gaps = self._silences[:MOST_GAPS] + [
+            Gap(before, behind, first=first, last=last) for first, last, before, behind in self._terms.holes
+        ]
+        for (topic, topic_id, partition), numbers in self._states.items():
+            gaps += [
+                Gap(before, behind, topic, topic_id, partition, first=first, last=last)
+                for first, last, before, behind in numbers.holes
+            ]
+        return sorted(gaps, key=lambda gap: (gap.before.time_ms, gap.behind.time_ms, gap))
+
+
+class _Hole(NamedTuple):
+    first: int
+    last: int
+    before: Place
+    behind: Place
+
+
+class _Numbers:
+    """Which of a row of numbers were seen, from the lowest to the highest one."""
+
+    __slots__ = ("_highest", "_lowest", "holes")
+
+    def __init__(self) -> None:
+        self.holes: list[_Hole] = []
+        self._lowest: tuple[int, Place] | None = None
+        self._highest: tuple[int, Place] | None = None
+
+    def add(self, number: int, place: Place) -> None:
+        if self._lowest is None or self._highest is None:
+            self._lowest = self._highest = number, place
+        elif number > self._highest[0]:
+            self._leave(*self._highest, number, place)
+            self._highest = number, place
+        elif number < self._lowest[0]:
+            self._leave(number, place, *self._lowest)
+            self._lowest = number, place
+        else:
+            self._fill(number, place)
+
+    def _leave(self, low: int, before: Place, high: int, behind: Place) -> None:
+        if low + 1 < high and len(self.holes) < MOST_GAPS:
+            self.holes.append(_Hole(low + 1, high - 1, before, behind))
+
+    def _fill(self, number: int, place: Place) -> None:
+        for at, (first, last, before, behind) in enumerate(self.holes):
+            if first <= number <= last:
+                del self.holes[at]
+                self._leave(first - 1, before, number, place)
+                self._leave(number, place, last + 1, behind)
+                return

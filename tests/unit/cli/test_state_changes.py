@@ -1,0 +1,210 @@
+"""`strandline state-changes`: lines of several brokers as one, what is chosen of them, what is said to be missing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.cli import state_changes as command
+
+
+def line(second: int, event: str, broker_id: int = 1, **fields: Any) -> str:
+    moment = f"1970-01-01T00:{second // 60:02}:{second % 60:02}.000Z"
+    return json.dumps({"broker_id": broker_id, **fields, "event": event, "timestamp": moment}) + "\n"
+
+
+def state(partition: int, leader: int, epoch: int, isr: list[int], topic: str = "clicks") -> dict[str, Any]:
+    known = {"topic": topic, "topic_id": f"id of {topic}", "partition": partition, "replicas": [1, 2]}
+    return {**known, "leader": leader, "leader_epoch": epoch, "zk_version": epoch, "isr": isr}
+
+
+PACKED = {
+    "topic_ids": {"clicks": "id of clicks", "orders": "id of orders"},
+    "states": {"clicks": ["1 2 1 1 2 1,2"], "orders": ["0 2 0 0 2 2"]},
+    "controller_epoch": 2,
+    "why": "broker 1 is gone",
+}
+ONE = [
+    line(0, "broker registered", 1, broker_epoch=5),
+    line(1, "elected controller", 1, controller_epoch=1),
+    line(10, "partition state changed", 1, **state(0, 1, 0, [1, 2]), controller_epoch=1),
+    line(10, "partition state changed", 1, **state(1, 1, 0, [1, 2]), controller_epoch=1),
+    line(11, "became leader", 1, **state(0, 1, 0, [1, 2])),
+]
+TWO = [
+    line(11, "became follower", 2, **state(0, 1, 0, [1, 2])),
+    line(36, "broker failed", 2, broker=1, broker_epoch=5, session_timeout_ms=6000),
+    line(37, "elected controller", 2, controller_epoch=2),
+    line(38, "partition states changed", 2, **PACKED),
+    line(39, "partition state changed", 2, **state(0, 2, 1, [2]), controller_epoch=2),
+    line(40, "broker alive", 2),
+]
+SHOWN = [
+    "1970-01-01 00:00:00.000 broker 1: broker 1 started",
+    "1970-01-01 00:00:01.000 broker 1: controller elected, controller epoch 1",
+    "1970-01-01 00:00:10.000 broker 1: clicks-0: the controller wrote: leader 1, epoch 0, version 0, ISR 1,2 of 1,2, "
+    "controller epoch 1",
+    "1970-01-01 00:00:10.000 broker 1: clicks-1: the controller wrote: leader 1, epoch 0, version 0, ISR 1,2 of 1,2, "
+    "controller epoch 1",
+    "1970-01-01 00:00:11.000 broker 1: clicks-0: it leads: leader 1, epoch 0, version 0, ISR 1,2 of 1,2",
+    "1970-01-01 00:00:11.000 broker 2: clicks-0: it follows: leader 1, epoch 0, version 0, ISR 1,2 of 1,2",
+    "1970-01-01 00:00:36.000 broker 2: broker 1 is gone, 6.0 s late at most",
+    "1970-01-01 00:00:37.000 broker 2: controller elected, controller epoch 2",
+    "1970-01-01 00:00:38.000 broker 2: clicks-1: the controller wrote: leader 2, epoch 1, version 1, ISR 2 of 1,2, "
+    "controller epoch 2, broker 1 is gone",
+    "1970-01-01 00:00:38.000 broker 2: orders-0: the controller wrote: leader 2, epoch 0, version 0, ISR 2 of 2, "
+    "controller epoch 2, broker 1 is gone",
+    "1970-01-01 00:00:39.000 broker 2: clicks-0: the controller wrote: leader 2, epoch 1, version 1, ISR 2 of 1,2, "
+    "controller epoch 2",
+]
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    for number in (1, 2):
+        (tmp_path / f"broker-{number}").mkdir()
+        (tmp_path / f"broker-{number}" / "controller.log").touch()
+    (tmp_path / "broker-1" / "state-change.log.1.gz").write_bytes(gzip.compress("".join(ONE[:3]).encode()))
+    (tmp_path / "broker-1" / "state-change.log").write_text("".join(ONE[3:]))
+    (tmp_path / "broker-2" / "state-change.log").write_text("".join(TWO))
+    return tmp_path
+
+
+def test_the_lines_of_all_brokers_come_by_time_rolled_and_packed_ones_included(shell: Any, logs: Path) -> None:
+    ran = shell("state-changes", str(logs))
+    assert (ran.code, ran.err, ran.out.splitlines()) == (0, "", SHOWN)
+    by_option = shell("state-changes", "--logs", str(logs / "broker-1"), "--logs", str(logs / "broker-2"))
+    assert by_option.out == ran.out
+
+
+@pytest.mark.parametrize(
+    ("options", "places"),
+    [
+        (("--topic", "clicks", "--partition", "0"), [2, 4, 5, 10]),
+        (("--topics", "or.*"), [9]),
+        (("--partitions", "1-3"), [3, 8]),
+        (("--from", "1970-01-01T00:00:11Z", "--to", "1970-01-01T00:00:38Z"), [4, 5, 6, 7]),
+        (("--topic", "clicks", "--since", "1970-01-01T00:00:38.500Z"), [10]),
+        (("--topic", "clicks", "--since", "1970-01-01T00:00:50Z"), []),
+    ],
+)
+def test_lines_are_chosen_by_time_topic_and_partition(
+    shell: Any, logs: Path, options: tuple[str, ...], places: list[int]
+) -> None:
+    ran = shell("state-changes", str(logs), *options)
+    assert (ran.code, ran.out.splitlines()) == (0, [SHOWN[place] for place in places])
+
+
+def test_programs_get_an_object_a_line_and_what_was_missing_in_the_end(shell: Any, logs: Path) -> None:
+    ran = shell("state-changes", str(logs), "--output", "json")
+    *events, last = map(json.loads, ran.out.splitlines())
+    assert (ran.code, len(events), last["_command"]) == (0, len(SHOWN), "state-changes")
+    assert events[8] == {
+        "kind": "written",
+        "time_ms": 38_000,
+        "broker_id": 2,
+        "topic": "clicks",
+        "topic_id": "id of clicks",
+        "partition": 1,
+        "leader": 2,
+        "leader_epoch": 1,
+        "zk_version": 1,
+        "isr": [2],
+        "replicas": [1, 2],
+        "controller_epoch": 2,
+        "why": "broker 1 is gone",
+        "file": str(logs / "broker-2" / "state-change.log"),
+        "line": 4,
+    }
+    assert (last["lines"], last["shown"], last["damaged_lines"], last["gaps"]) == (11, 11, 0, [])
+
+
+def test_damaged_lines_are_counted_and_named_and_the_rest_is_merged(shell: Any, logs: Path) -> None:
+    file = logs / "broker-2" / "state-change.log"
+    file.write_text(TWO[0] + '{"event":"became lea\n' + "".join(TWO[1:]) + "\x1b[31mnonsense\n" * 30)
+    ran = shell("state-changes", str(logs))
+    assert (ran.code, ran.out.splitlines()) == (0, SHOWN)
+    told = ran.err.splitlines()
+    assert told[0].startswith(f"strandline: warning: {file}:2: damaged line, passed over: ")
+    assert told[-1] == "strandline: warning: 31 damaged lines, of which the first 20 are named"
+    assert len(told) == 21 and "\x1b" not in ran.err
+    last = json.loads(shell("state-changes", str(logs), "--output", "json").out.splitlines()[-1])
+    assert last["damaged_lines"] == 31 and last["damaged"][0]["line"] == 2
+
+
+def test_a_gap_in_the_logs_is_named_with_the_lines_around_it(shell: Any, logs: Path) -> None:
+    file = logs / "broker-2" / "state-change.log"
+    later = line(45, "isr changed", 2, **{**state(0, 2, 1, [2, 1]), "zk_version": 4})
+    file.write_text("".join(TWO) + later + line(600, "broker alive", 2))
+    ran = shell("state-changes", str(logs))
+    assert ran.code == 0
+    assert ran.err.splitlines() == [
+        f"strandline: warning: gap: clicks-0: no log has znode versions 2 to 3, between {file}:5 and {file}:7",
+        f"strandline: warning: gap: broker 2: no line for 555 s, though it writes one a minute, between {file}:7 and "
+        f"{file}:8",
+    ]
+    states, silence = json.loads(shell("state-changes", str(logs), "--output", "json").out.splitlines()[-1])["gaps"]
+    assert (states["topic"], states["partition"], states["first"], states["last"]) == ("clicks", 0, 2, 3)
+    assert states["before"] == {"time_ms": 39_000, "broker_id": 2, "file": str(file), "number": 5}
+    assert (silence["broker_id"], "topic" in silence) == (2, False)
+    assert shell("state-changes", str(logs), "--until", "1970-01-01T00:00:20Z").err == ""
+
+
+def test_files_that_are_cut_or_missing_are_named(shell: Any, logs: Path) -> None:
+    packed = logs / "broker-1" / "state-change.log.1.gz"
+    packed.rename(logs / "broker-1" / "state-change.log.2.gz")
+    cut = logs / "broker-1" / "state-change.log.2.gz"
+    cut.write_bytes(cut.read_bytes()[:-9])
+    told = shell("state-changes", str(logs)).err
+    assert f"{cut} is cut or damaged and was read as far as it goes" in told
+    assert f"{logs / 'broker-1' / 'state-change.log.1'} is missing: what it would tell is left out" in told
+
+
+def test_the_page_draws_leaders_and_isrs_over_time(shell: Any, logs: Path) -> None:
+    page = logs / "changes.html"
+    assert shell("state-changes", str(logs), "--topic", "clicks", "--page", str(page)).code == 0
+    text = page.read_text()
+    assert "Who led" in text and "In-sync replicas" in text
+    assert "clicks-0: broker 2, epoch 1, since 1970-01-01 00:00:39.000" in text
+    assert "clicks-0: 1 of 2 in sync (2), since 1970-01-01 00:00:39.000" in text and "orders" not in text
+
+
+def test_a_page_of_more_than_can_be_drawn_is_refused(shell: Any, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "MOST_EVENTS_DRAWN", 3)
+    ran = shell("state-changes", str(logs), "--page", str(logs / "changes.html"))
+    assert (ran.code, ran.err.count("\n")) == (1, 1) and "choose --topics or --partitions" in ran.err
+    assert not (logs / "changes.html").exists()
+    assert shell("state-changes", str(logs), "--topic", "orders", "--page", str(logs / "changes.html")).code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("--topic", "nothing.*"), 2, "no line of these logs is of what --topics 'nothing.*'"),
+        (("--topic", "("), 2, "--topics '(' is no pattern"),
+        (("--partition", "x"), 2, "give for example 0,3-5"),
+        (("--since", "soon"), 2, "--since: time 'soon' is not understood"),
+        (("--since", "2000", "--until", "1000"), 2, "ends before it begins"),
+        (("--logs", "/nowhere/at/all"), 2, "does not exist"),
+    ],
+)
+def test_what_is_asked_for_wrongly_is_one_line(
+    shell: Any, logs: Path, arguments: tuple[str, ...], code: int, told: str
+) -> None:
+    ran = shell("state-changes", str(logs), *arguments)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (code, "", 1) and told in ran.err
+
+
+def test_files_that_are_no_change_logs_are_refused(shell: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "there is no change log to read" in shell("state-changes", str(tmp_path / "empty")).err
+    (tmp_path / "text").write_text("a\nb\n")
+    ran = shell("state-changes", str(tmp_path / "text"))
+    assert (ran.code, ran.err.count("\n")) == (
+        1,
+        1,
+    ) and "of the 2 lines in 1 file none is one of a change log" in ran.err
