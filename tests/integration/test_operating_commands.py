@@ -171,3 +171,33 @@ def test_leaders_are_where_they_should_be_after_a_restart(operator: Operator) ->
     until(lambda: all(each["leader"] == each["replicas"][0] for each in operator.partitions(name)))
     assert "Nothing to do" in operator("elect-leaders", name)
     assert operator.records(name) == 1000
+
+
+def test_a_flipped_bit_and_a_broker_that_is_gone_are_named_and_the_logs_tell_when_it_went(operator: Operator) -> None:
+    name = operator.topic("verified")
+    verified = operator.json("verify-replicas", "--topics", "verif.*", "--once")
+    assert verified["is_well"] and verified["records"] == 3000
+    filled = next(each["partition"] for each in verified["partitions"] if each["replicas"][0]["records"])
+    partition = f"{name}-{filled}"
+    [segment] = (operator.cluster.log_dir(2) / partition).glob("*.log")
+    with segment.open("r+b") as file:
+        file.seek(100)
+        flipped = bytes([file.read(1)[0] ^ 1])
+        file.seek(100)
+        file.write(flipped)
+    operator.cluster.kill_broker(3)
+    until(lambda: all(3 not in each["isr"] for each in operator.partitions(name)))
+    shown = operator("verify-replicas", name, "--once", "--page", "replicas.html", code=1)
+    assert f"{partition} on broker 2: damaged [0, 1): its bytes do not have the CRC-32C" in shown
+    assert "6 replicas: broker 3 is not running" in shown and "max lag is 0 for partition" in shown
+    assert f"<th>{partition}</th>" in (operator.folder / "replicas.html").read_text()
+    operator("verify-replicas", "--topics", "nothing.*", "--once", code=2)
+
+    logs = str(operator.cluster.data_dir)
+    merged = operator("state-changes", logs, "--topic", name, "--page", "changes.html").splitlines()
+    assert [line for line in merged if f"{partition}: it leads" in line]
+    assert [line for line in merged if f"{partition}: " in line and "3" not in line.split("ISR ")[-1].split(" of")[0]]
+    assert merged == sorted(merged, key=lambda line: line[:23])
+    *_, last = operator("state-changes", logs, "--output", "json").splitlines()
+    assert json.loads(last)["gaps"] == [] and json.loads(last)["damaged_lines"] == 0
+    assert f"{partition}: broker" in (operator.folder / "changes.html").read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.client.errors import AnsweredError, CannotReachBroker, ClientError
+from strandline.client.replicas.looking import NO_SUCH_OFFSET
 from strandline.client.replicas.reading import Replica, ReplicaPart
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import EARLIEST_TIMESTAMP
@@ -34,6 +35,10 @@ async def test_each_replica_hands_out_the_same_committed_bytes_and_says_where_it
         assert await admin.replica_offsets(dict.fromkeys(REPLICAS, 0)) == dict.fromkeys(REPLICAS, 5)
         starts = await admin.replica_offsets(dict.fromkeys(REPLICAS, 0), EARLIEST_TIMESTAMP)
         assert starts == dict.fromkeys(REPLICAS, 2)
+        first, *_, last = decode_records(parts[0].records)
+        leader = {REPLICAS[0]: 0}
+        assert await admin.replica_offsets(leader, first.timestamp_ms) == {REPLICAS[0]: 2}
+        assert await admin.replica_offsets(leader, last.timestamp_ms + 1) == {REPLICAS[0]: NO_SUCH_OFFSET}
         for offset in (0, 5, 900):
             for replica in REPLICAS:
                 assert await admin.read_replica(replica, offset) == ReplicaPart(b"", 5, 2)
