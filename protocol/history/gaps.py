@@ -101,8 +101,7 @@ class Gaps:
             last = self._alive.get(broker_id)
             if last is not None and place.time_ms - last.time_ms > SILENCE_MS:
                 self._silences.append(Gap(last, place, broker_id=broker_id))
-            if last is not None or broker_id not in self._alive:
-                self._alive[broker_id] = place
+            self._alive[broker_id] = place
 
     def found(self) -> list[Gap]:
         """In the order of time."""

@@ -1,13 +1,12 @@
 """The lines of several change logs as one, by time. Pure, and in the memory of one line per log.
 
-Lines of one log stay in their order: where its clock went back, a line counts as no earlier than those before it.
+Lines of one log stay in their order: where its clock went back, a line follows at once those before it.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-from operator import itemgetter
 from typing import NamedTuple
 
 from strandline.protocol.history.lines import Line
@@ -26,11 +25,4 @@ class Told(NamedTuple):
 
 def in_order(logs: Iterable[Iterable[Told]]) -> Iterator[Told]:
     """Of lines of the same time, that of the first log is the first."""
-    return (told for _, told in heapq.merge(*map(_timed, logs), key=itemgetter(0)))
-
-
-def _timed(log: Iterable[Told]) -> Iterator[tuple[int, Told]]:
-    latest_ms = -1
-    for told in log:
-        latest_ms = max(latest_ms, told.line.time_ms)
-        yield latest_ms, told
+    return heapq.merge(*logs, key=lambda told: told.line.time_ms)

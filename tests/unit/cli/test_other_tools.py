@@ -21,6 +21,7 @@ import pytest
         (("consume", "--whitelist", "t"), "here it is -r REGEX"),
         (("verify-replicas", "--fetch-size", "1"), "here it is --max-bytes BYTES"),
         (("verify-replicas", "--topics-include", "t"), "here it is --topics REGEX"),
+        (("state-changes", "--start-time", "1"), "here it is --since TIME"),
         (("produce", "--broker-list", "a:1"), "here it is -b HOST:PORT"),
         (("offsets", "--topic", "t"), "here it is strandline offsets [TOPIC[:0,1]]…"),
         (("offsets", "t", "--time", "-1"), "here it is --at @TIME"),

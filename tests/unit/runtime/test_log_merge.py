@@ -30,7 +30,7 @@ def disk_of(files: dict[str, bytes]) -> MemoryDisk:
 FILES = {
     "/1/state-change.log.2.gz": gzip.compress(line(1, 1) + line(5, 1)),
     "/1/state-change.log.1": line(8, 1),
-    "/1/state-change.log": line(12, 1) + b"{damaged\n" + line(14, 1),
+    "/1/state-change.log": line(12, 1) + b"{damaged\n" + line(14, 1) + b"{cut",
     "/2/state-change.log": line(2, 2) + line(9, 2) + line(6, 2) + line(13, 2),
 }
 
@@ -55,8 +55,8 @@ def test_each_line_tells_where_it_stands_and_damaged_ones_are_named_so() -> None
         *(("/1/state-change.log.2.gz", 1), ("/1/state-change.log.2.gz", 2), ("/1/state-change.log.1", 1)),
         *(("/1/state-change.log", 1), ("/1/state-change.log", 3)),
     ]
-    assert [each[:2] for each in merge.damaged] == [("/1/state-change.log", 2)]
-    assert merge.damaged_lines == 1
+    assert [each[:2] for each in merge.damaged] == [("/1/state-change.log", 2), ("/1/state-change.log", 4)]
+    assert merge.damaged_lines == 2
 
 
 def test_very_many_damaged_lines_are_counted_and_the_first_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,32 @@ def test_damage_is_told_once_however_often_it_is_read() -> None:
     assert new(again) == [] and again.summary.replicas_by_state["different"] == 1
 
 
+def test_damage_that_is_read_again_for_a_broker_that_was_away_is_not_told_again() -> None:
+    admin = audited_cluster(T0, offline={3})
+    damage(admin, 2)
+    rounds, seen = rounds_of(admin)
+    assert new(rounds.next()) == [(2, "damaged", DAMAGED_AT), (3, "offline", 0)]
+    assert new(rounds.next()) == []
+    admin.offline = set()
+    assert (new(rounds.next()), seen[-1]) == ([], [(0, END)])
+
+
+def test_a_partition_that_nobody_leads_for_a_while_goes_on_where_it_was_and_its_lag_is_not_known() -> None:
+    admin = audited_cluster(T0)
+    rounds, seen = rounds_of(admin)
+    rounds.next()
+    admin.leaders = {T0: -1}
+    assert rounds.next().max_lag is None
+    admin.leaders = {}
+    rounds.next()
+    assert seen[-1] == [(END, END)]
+
+
+def test_who_cannot_be_asked_has_no_lag() -> None:
+    rounds, _ = rounds_of(audited_cluster(T0, leaders={T0: 2}, offline={1}))
+    assert rounds.next().max_lag == Lag(T0, 2, END, 0)
+
+
 def test_nothing_is_come_back_to_behind_bytes_that_are_no_batches() -> None:
     admin = audited_cluster(T0)
     admin.replicas[Replica(T0, 2)].stored[DAMAGED_AT] = b"no batch" * 20
