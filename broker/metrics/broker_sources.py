@@ -56,7 +56,7 @@ class BrokerSources:
             "isrs": OfIsrs(data.isr_updates.counts),
             "followers": OfFollowers(data.followers, bounds),
             "led partitions": OfLedPartitions(data.replicas, bounds),
-            "purgatories": OfPurgatories(data.deadlines, data.replicas, groups),
+            "purgatories": OfPurgatories(data.deadlines, data.replicas),
             "groups": OfGroups(groups, self._ends, bounds),
             "logs": OfLogs(logs, housekeeping, cleaning),
             "loop": OfLoop(self._loop, listeners.connections),

@@ -60,12 +60,12 @@ class OfGroups:
             ("offset_deletion_count", "Offsets that were deleted", counts.deletions),
         ):
             yield gauge(f"{_COUNTS}_{name}", text, value)
-        yield from self._each([each for each in groups if may_be_a_label(each.group.group_id)], len(groups))
+        yield from self._each(groups)
 
-    def _each(self, groups: list[Coordinated], count: int) -> Iterator[Metric]:
-        told = groups[:MAX_GROUPS]
+    def _each(self, groups: list[Coordinated]) -> Iterator[Metric]:
+        told = list(islice((each for each in groups if may_be_a_label(each.group.group_id)), MAX_GROUPS))
         members = f"{_GROUP}_members"
-        self._bounds.note(members, count - len(told))
+        self._bounds.note(members, len(groups) - len(told))
         text = "Members of each group"
         rows = [((each.group.group_id,), float(len(each.group.members))) for each in told]
         yield from gauges(members, text, ("consumergroup",), rows)
@@ -73,9 +73,14 @@ class OfGroups:
         left_out = 0
         name, text = f"{_GROUP}_current_offset", "What each group has committed"
         for number, each in enumerate(told, 1):
-            found = self._places(each)
-            places += islice(found, MAX_PARTITIONS - len(places))
-            left_out += sum(1 for _ in found)
+            before = len(places)
+            for place in self._places(each) if before < MAX_PARTITIONS else ():
+                places.append(place)
+                if len(places) % SLICE_SAMPLES == 0:
+                    yield Metric(name, text, "gauge")
+                if len(places) == MAX_PARTITIONS:
+                    break
+            left_out += max(each.offsets.count - (len(places) - before), 0)
             if number % SLICE_SAMPLES == 0:
                 yield Metric(name, text, "gauge")
         self._bounds.note(name, left_out)
@@ -86,9 +91,10 @@ class OfGroups:
         yield from _sums(places)
 
     def _places(self, coordinated: Coordinated) -> Iterator[_Place]:
+        """Others may run between two of them: each is as of its turn."""
         group, committed = coordinated.group.group_id, coordinated.offsets.committed
-        for topic, partitions in committed.items():
-            for partition, offset in partitions.items():
+        for topic in filter(may_be_a_label, list(committed)):
+            for partition, offset in list(committed.get(topic, {}).items()):
                 end = self._ends.of(TopicPartition(topic, partition))
                 yield _Place(group, topic, partition, offset.offset, end)
 

@@ -67,6 +67,9 @@ class OfProcess:
         yield from self._collector.collect()
         disk_bytes = self._read_disk_bytes()
         if disk_bytes is not None:
+            for name, total in (("read", disk_bytes.read), ("write", disk_bytes.written)):
+                text = f"Bytes that this process had its disks {name}"
+                yield gauge(f"kafka_server_kafkaserver_linux_disk_{name}_bytes", text, total)
             text = "Bytes that the disks read for this process"
             yield counter("strandline_process_disk_read_bytes", text, disk_bytes.read)
             text = "Bytes that the disks wrote for this process"

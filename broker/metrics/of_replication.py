@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import Metric
 
-from strandline.broker.groups.coordinator import GroupCoordinator
 from strandline.broker.groups.shards import Coordinated
 from strandline.broker.groups.states import GroupState
 from strandline.broker.handlers.fetch import PendingFetch
@@ -67,10 +66,9 @@ class OfFollowers:
 class OfPurgatories:
     """A source: requests that wait for others to come about, and members of whose sessions somebody takes note."""
 
-    def __init__(self, deadlines: Deadlines, replicas: Replicas, coordinator: GroupCoordinator) -> None:
+    def __init__(self, deadlines: Deadlines, replicas: Replicas) -> None:
         self._deadlines = deadlines
         self._replicas = replicas
-        self._coordinator = coordinator
 
     def __call__(self) -> Iterator[Metric]:
         """It looks at each partition: now and then it yields a family without samples, for the loop to turn."""
@@ -86,9 +84,9 @@ class OfPurgatories:
                 sizes["Fetch"] += 1
             elif isinstance(each, Coordinated):
                 sizes["Heartbeat"] += len(each.group.members)
+                sizes["Rebalance"] += each.group.state is GroupState.PREPARING
             if number % (SLICE_SAMPLES * 4) == 0:
                 yield Metric(name, text, "gauge")
-        sizes["Rebalance"] = sum(group.state is GroupState.PREPARING for group in self._coordinator.groups())
         yield from gauges(name, text, ("delayedOperation",), [((kind,), float(size)) for kind, size in sizes.items()])
 
 

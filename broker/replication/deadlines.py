@@ -7,7 +7,7 @@ with the earliest of their deadlines: an entry per produce request would cost mo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Protocol
@@ -47,9 +47,13 @@ class Deadlines:
         """How many are entered."""
         return self._entered
 
-    def waiting(self) -> list[Timed]:
-        """Who is entered, for figures: it costs a look at all of them."""
-        return list({id(timed): timed for at, _, timed in self._heap if timed.due_at == at}.values())
+    def waiting(self) -> Iterator[Timed]:
+        """Who is entered, each once, for figures. Others may run between two of them: each is as of its turn."""
+        seen: set[tuple[float, int]] = set()
+        for at, _, timed in list(self._heap):
+            if timed.due_at == at and (at, id(timed)) not in seen:
+                seen.add((at, id(timed)))
+                yield timed
 
     def enter(self, timed: Timed, at: float) -> None:
         """Look at it then, and not at the time that was entered before."""

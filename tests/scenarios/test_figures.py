@@ -171,3 +171,22 @@ async def test_connections_and_disks_are_told(autojump_clock: MockClock) -> None
         await ledger.produce(producer, T0, numbered("b", 5))
         await trio.sleep(5)
         assert figures(cluster, 1)["kafka_log_logflushstats_logflushrateandtimems_count"] > 0
+
+
+async def test_what_the_cleaner_did_is_told(autojump_clock: MockClock) -> None:
+    compacted = {"cleanup.policy": "compact", "segment.bytes": "2000", "min.cleanable.dirty.ratio": "0.3"}
+    properties = {"log.cleaner.backoff.ms": "500"}
+    async with cluster_with_topic(configs=compacted, properties=properties) as (cluster, producer, _):
+        for number in range(400):
+            await producer.send("t", b"value %d" % number, key=b"key %d" % (number % 5))
+            if number % 4 == 3:
+                await producer.flush()
+        await trio.sleep(10)
+        for broker_id in cluster.nodes:
+            found = figures(cluster, broker_id)
+            lines = [each for each in cluster.history if "log cleaned" in each and f"broker-{broker_id} " in each]
+            assert found["strandline_cleaner_cleanings_total"] == len(lines) > 0
+            assert found["strandline_cleaner_read_bytes_total"] > found["strandline_cleaner_written_bytes_total"] > 0
+            assert found["kafka_log_logcleanermanager_time_since_last_run_ms"] <= 500
+            assert 0 < found["kafka_log_logcleaner_cleaner_recopy_percent"] < 100
+            assert found["kafka_log_logcleanermanager_uncleanable_partitions_count /data"] == 0

@@ -1,0 +1,102 @@
+"""Clients make as many groups as they like, by any name: what is told is bounded, and what is not is counted."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from prometheus_client import generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from strandline.broker.groups.counts import GroupCounts
+from strandline.broker.groups.effects import GroupSettings
+from strandline.broker.groups.group import Group
+from strandline.broker.groups.offsets import GroupOffsets
+from strandline.broker.groups.shards import Coordinated
+from strandline.broker.metrics.bounds import MAX_GROUPS, MAX_LABEL_CHARACTERS, MAX_PARTITIONS, Bounds
+from strandline.broker.metrics.families import SLICE_SAMPLES
+from strandline.broker.metrics.of_groups import OfGroups
+from strandline.protocol.group_records import CommittedOffset
+from strandline.protocol.types import TopicPartition
+
+SETTINGS = GroupSettings(max_size=10, initial_delay_s=0)
+
+
+def group(name: str, partitions: int = 0, topic: str = "t") -> Coordinated:
+    committed = {topic: {index: CommittedOffset(3, -1, "", 0) for index in range(partitions)}} if partitions else {}
+    offsets = GroupOffsets(name, committed)
+    return Coordinated(cast(Any, None), Group(name, SETTINGS), offsets, lambda *_: 0.0, 0)
+
+
+class Ends:
+    """How often it was asked; partition 7 of any topic is not known."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def of(self, topic_partition: TopicPartition) -> int | None:
+        self.asked += 1
+        return None if topic_partition.partition == 7 else 10
+
+
+class Site:
+    def __init__(self, *groups: Coordinated) -> None:
+        shard = SimpleNamespace(groups={each.group.group_id: each for each in groups})
+        coordinator = SimpleNamespace(shards={0: shard}, counts=GroupCounts())
+        self.ends, self.bounds = Ends(), Bounds()
+        self.source = OfGroups(cast(Any, coordinator), cast(Any, self.ends), self.bounds)
+
+    def families(self) -> list[Metric]:
+        return list(self.source())
+
+    def left_out(self) -> dict[str, float]:
+        return {s.labels["family"]: s.value for family in self.bounds.left_out() for s in family.samples}
+
+
+def count(families: list[Metric], name: str) -> int:
+    return sum(len(family.samples) for family in families if family.name == name)
+
+
+def test_groups_beyond_the_bound_are_counted_in_sum() -> None:
+    site = Site(*(group(f"g{number}", 1) for number in range(MAX_GROUPS + 5)))
+    families = site.families()
+    assert count(families, "kafka_consumergroup_members") == MAX_GROUPS
+    assert site.left_out()["kafka_consumergroup_members"] == 5
+    [groups] = [f.samples[0].value for f in families if f.name.endswith("_numgroups")]
+    assert groups == MAX_GROUPS + 5
+
+
+def test_partitions_beyond_the_bound_are_neither_told_nor_looked_up() -> None:
+    site = Site(group("large", MAX_PARTITIONS + 30), group("next", 12))
+    families = site.families()
+    assert count(families, "kafka_consumergroup_current_offset") == MAX_PARTITIONS
+    assert site.left_out()["kafka_consumergroup_current_offset"] == 42
+    assert site.ends.asked <= MAX_PARTITIONS
+
+
+def test_between_two_pieces_little_is_looked_at() -> None:
+    site = Site(*(group(f"g{number}", 100) for number in range(50)))
+    asked = most = 0
+    for _ in site.source():
+        most = max(most, site.ends.asked - asked)
+        asked = site.ends.asked
+    assert asked == 5000 and most <= SLICE_SAMPLES
+
+
+def test_a_lag_that_is_not_known_is_left_out_with_its_sum() -> None:
+    families = Site(group("g", 8, "a"), group("h", 7, "b")).families()
+    assert count(families, "kafka_consumergroup_lag") == 14
+    sums = [s for f in families for s in f.samples if s.name == "kafka_consumergroup_lag_sum"]
+    assert [(s.labels["consumergroup"], s.value) for s in sums] == [("h", 49)]
+
+
+def test_names_that_cannot_be_told_are_left_out_and_any_other_is_escaped() -> None:
+    odd = 'a"b\\c\nd{e="f"}'
+    site = Site(group(odd, 1), group("\ud800", 1), group("x" * (MAX_LABEL_CHARACTERS + 1), 1))
+    families = site.families()
+    assert site.left_out()["kafka_consumergroup_members"] == 2
+    for family in families:
+        text = generate_latest(cast(Any, SimpleNamespace(collect=lambda family=family: [family]))).decode()
+        for parsed in text_string_to_metric_families(text):
+            assert all(sample.labels.get("consumergroup", odd) == odd for sample in parsed.samples)
