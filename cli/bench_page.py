@@ -34,7 +34,7 @@ def bench_page(title: str, result: Result, settings: Mapping[str, str], latency_
         section(f"Latency of {latency_of} over time", _over_time(intervals)),
         section(
             f"Latency of {latency_of} by share",
-            _by_share(total.latencies),
+            latency_by_share({"latency": total.latencies}),
             note="So many of a hundred take no longer than that. Each step to the right leaves a tenth.",
         ),
         section("Figures", table(("what", "how much"), table_rows(result, latency_of), ("how much",))),
@@ -80,15 +80,16 @@ def _over_time(intervals: Sequence[Interval]) -> str:
     return curves(lines, unit="", shown=milliseconds, ticks=ticks)
 
 
-def _by_share(latencies: Histogram) -> str:
+def latency_by_share(histograms: Mapping[str, Histogram]) -> str:
     """There is as much room from 90 to 99 percent as from 99 to 99.9: the slowest are what is looked for."""
-    points = [
-        (_place(100 * (below - 1) / latencies.count), float(value_us)) for value_us, below in latencies.cumulated()
-    ]
-    end = points[-1][0] if points else 0.0
+    lines = {
+        name: [(_place(100 * (below - 1) / each.count), float(value_us)) for value_us, below in each.cumulated()]
+        for name, each in histograms.items()
+    }
+    end = max((points[-1][0] for points in lines.values() if points), default=0.0)
     ticks = {_place(percent): f"{percent:g} %" for percent in _NINES if _place(percent) <= max(end, 1.0)}
-    ticks = {**ticks, end: ticks.get(end, "")} if points else ticks
-    return curves({"latency": points}, unit="", shown=milliseconds, ticks=ticks)
+    ticks = {**ticks, end: ticks.get(end, "")} if end else ticks
+    return curves(lines, unit="", shown=milliseconds, ticks=ticks)
 
 
 def _place(percent: float) -> float:

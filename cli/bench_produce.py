@@ -7,12 +7,13 @@ have been (`bench_load`). Records go over in lists: a latency is that of the lis
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.bench_load import Records, Schedule, load
+from strandline.cli.bench_load import Load, Schedule, load
 from strandline.cli.bench_processes import ENDS_WITH_STDIN, of_processes
 from strandline.cli.bench_run import (
     DEFAULT_SECONDS,
@@ -116,11 +117,13 @@ class Sending:
         self,
         producer: Producer,
         topic: str,
-        records: Records,
+        records: Load,
         schedule: Schedule,
         session: Session,
         report: Report,
+        on_acknowledged: Callable[[int, int], None] = lambda first, count: None,
     ) -> None:
+        """on_acknowledged: told of each call of which no record failed, the number of its first and how many."""
         self._producer = producer
         self._topic = topic
         self._records = records
@@ -128,8 +131,10 @@ class Sending:
         self._session = session
         self._report = report
         self._measurement = report.measurement
-        self._settled: collections.deque[tuple[float, float, int, Any]] = collections.deque()
-        """(when, when the first of them was due, how many, their future); filled in the event loop's thread."""
+        self._on_acknowledged = on_acknowledged
+        self._settled: collections.deque[tuple[float, float, int, int, Any]] = collections.deque()
+        """(when, when the first of them was due, its number, how many, their future); filled in the event loop's
+        thread."""
         self._sent = 0
 
     def run(self) -> bool:
@@ -167,7 +172,8 @@ class Sending:
     def _send(self, count: int, due_s: float) -> None:
         from strandline.client.errors import ClientError
 
-        pairs = self._records.slice(self._sent, count)
+        first = self._sent
+        pairs = self._records.slice(first, count)
         self._sent += count
         future: Any
         try:
@@ -179,19 +185,22 @@ class Sending:
         except ClientError as error:
             self._measurement.failed(error, count)
             return
-        future.add_done_callback(lambda future: self._settled.append((self._report.now_s(), due_s, count, future)))
+        future.add_done_callback(
+            lambda future: self._settled.append((self._report.now_s(), due_s, first, count, future))
+        )
 
     def _drain(self) -> None:
         """Count what is settled."""
         while self._settled:
-            at_s, due_s, count, future = self._settled.popleft()
+            at_s, due_s, first, count, future = self._settled.popleft()
             error = future.exception()
             if error is not None:
                 failed = getattr(future, "failed_records", count)
                 self._measurement.failed(error, failed)
-                self._measurement.note(count - failed, (count - failed) * len(self._records.pairs[0][1]))
+                self._measurement.note(count - failed, (count - failed) * self._records.size_bytes)
                 continue
-            self._measurement.note(count, count * len(self._records.pairs[0][1]))
+            self._measurement.note(count, count * self._records.size_bytes)
+            self._on_acknowledged(first, count)
             step_s = self._schedule.step_s
             if not step_s:
                 self._measurement.latency(round((at_s - due_s) * 1e6), count)

@@ -6,13 +6,12 @@ Producer and consumer are in this process, so one clock measures both ends. One 
 
 from __future__ import annotations
 
-import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from strandline.cli.bench_load import Schedule, value_of
+from strandline.cli.bench_load import HEAD, Schedule, value_of
 from strandline.cli.bench_run import (
     DEFAULT_SECONDS,
     GIVE_UP_S,
@@ -30,12 +29,11 @@ from strandline.cli.options import acks_option, client_settings, setting_name
 from strandline.cli.session import bootstrap_of, session_of
 from strandline.client.settings import ConsumerSettings, ProducerSettings
 from strandline.protocol.types import TopicPartition
+from strandline.runtime.histogram import Histogram
 
 if TYPE_CHECKING:
     from strandline import Consumer, Producer
 
-HEAD = struct.Struct(">QQ")
-"""How a value begins: which run it is of, for others may measure in the same topic, and which record of that it is."""
 POLL_MS = 100
 LOST_AFTER_S = 10.0
 """A record that was not read by then is counted as failed, and not waited for."""
@@ -124,6 +122,8 @@ class RoundTrips:
         self._under_way: dict[int, _UnderWay] = {}
         """By number, the oldest first."""
         self._sent = 0
+        self.acknowledgements = Histogram()
+        """How long those took, of all that were."""
 
     def run(self) -> bool:
         """All of them; True where somebody interrupted it. Closes the producer."""
@@ -180,6 +180,12 @@ class RoundTrips:
             self._report.measurement.failed(error)
             return
         self._under_way[number] = _UnderWay(due_s, future)
+        future.add_done_callback(lambda future: self._acknowledged(future, due_s))
+
+    def _acknowledged(self, future: Any, due_s: float) -> None:
+        """Called in the event loop's thread, which alone touches these counts until the producer is closed."""
+        if future.exception() is None:
+            self.acknowledgements.record(round((self._report.now_s() - due_s) * 1e6))
 
     def _read(self, polled: dict[TopicPartition, list[Any]]) -> None:
         now_s, measurement = self._report.now_s(), self._report.measurement

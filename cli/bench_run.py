@@ -152,10 +152,11 @@ def topic_of(ctx: click.Context, options: RunOptions) -> Iterator[str]:
             if options.keep_topic:
                 click.echo(f"topic {name} was kept", err=True)
             else:
-                _delete(admin, name)
+                delete(admin, name)
 
 
-def _delete(admin: Any, name: str) -> None:
+def delete(admin: Any, name: str) -> None:
+    """A topic of a benchmark's own; where that fails it is said who can do it."""
     from strandline.client.errors import ClientError
 
     try:

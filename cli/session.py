@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +20,7 @@ from strandline.cli.cluster_state import DATA_VARIABLE, DEFAULT_DATA_DIR, broker
 
 if TYPE_CHECKING:
     from strandline import Admin, Consumer, Producer
+    from strandline.cli.cluster import EmbeddedCluster
 
 T = TypeVar("T")
 
@@ -86,6 +88,22 @@ class Session:
     def has_cluster(self, data_dir: Path) -> bool:
         """Whether one was ever started in that folder; it may be down."""
         return brokers_with_data(data_dir) > 0
+
+    @contextmanager
+    def temporary_cluster(self, brokers: int) -> Iterator[EmbeddedCluster]:
+        """An embedded cluster that serves, in a folder of its own; nothing is left of it. What EmbeddedCluster
+        raises."""
+        import tempfile
+
+        from strandline.cli.cluster import EmbeddedCluster
+
+        with tempfile.TemporaryDirectory(prefix="strandline-") as folder:
+            cluster = EmbeddedCluster(Path(folder) / "cluster", brokers)
+            try:
+                cluster.start()
+                yield cluster
+            finally:
+                cluster.stop(timeout_s=1.0)
 
     def registered_brokers(self, zookeeper_connect: str, timeout_ms: int) -> dict[int, int]:
         """Broker id → when it registered, by its clock. CoordinationError where ZooKeeper does not answer."""

@@ -1,0 +1,293 @@
+"""How a row of the six scenarios is run: a topic of its own, one producer, and what becomes of its records.
+
+The producer sends as `bench produce` does, after a few records that do not count. Where brokers are killed, every value
+says which record it is, no more than `WINDOW` are under way, so that sending never blocks, and in the end all is read
+again: what was acknowledged must be there. Killed are only brokers of a cluster that was started for this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from strandline.cli.bench_load import Load, Numbered, Schedule, Windowed, load
+from strandline.cli.bench_measure import Result
+from strandline.cli.bench_produce import MAX_BLOCK_MS, Sending
+from strandline.cli.bench_round_trips import RoundTrips
+from strandline.cli.bench_run import Report, RunOptions, delete
+from strandline.cli.bench_scenario_tables import RECORDS, ROUND_TRIPS, VALUE_BYTES, Row, Scenario
+from strandline.cli.options import LOOK_TIMEOUT_MS
+from strandline.cli.session import Session
+from strandline.protocol.types import TopicPartition
+from strandline.runtime.histogram import Histogram
+
+if TYPE_CHECKING:
+    from strandline import Consumer
+    from strandline.cli.cluster import EmbeddedCluster
+
+PER_CALL = 500
+WARM_UP = 1_000
+FEWEST_RECORDS = 100
+WINDOW = 5_000
+BLOW_AT = 1 / 3
+"""Of the records are settled when brokers are killed."""
+DOWN_S = 5.0
+"""How long brokers that are started again are away."""
+INTERVAL_S = 0.5
+QUIET_S = 10.0
+POLL_MS = 100
+
+
+class Landed(NamedTuple):
+    """What was read again. lost: acknowledged, and not there; doubled: there more than once; unacknowledged: there,
+    though the producer was not told so. unread: the partitions of which not all could be read."""
+
+    acknowledged: int
+    lost: int
+    doubled: int
+    unacknowledged: int
+    unread: tuple[int, ...] = ()
+
+
+class Outcome(NamedTuple):
+    """What became of a row. skipped: why it was not run; error: why it ended. pause_s: the longest time without an
+    acknowledgement."""
+
+    row: Row
+    skipped: str = ""
+    error: str = ""
+    result: Result | None = None
+    landed: Landed | None = None
+    pause_s: float | None = None
+    acknowledgements: Histogram | None = None
+
+    @property
+    def tps(self) -> float | None:
+        return None if self.result is None else self.result.total.records_per_second
+
+    @property
+    def has_failed(self) -> bool:
+        """Something is not as it should be. Where brokers are killed without retries, records may fail."""
+        if self.error or (self.landed is not None and (self.landed.lost or self.landed.unread)):
+            return True
+        return self.result is not None and self.result.failed > 0 and not self.row.killed
+
+
+class Blows:
+    """When brokers are killed, and started again. Pure."""
+
+    def __init__(self, victims: Sequence[int], at_records: int, *, are_restarted: bool) -> None:
+        self._victims = list(victims)
+        self._at_records = at_records
+        self._are_restarted = are_restarted
+        self._killed_s: float | None = None
+
+    def due(self, settled: int, now_s: float) -> tuple[list[int], list[int]]:
+        """Whom to kill now, and whom to start."""
+        if self._killed_s is None and settled >= self._at_records:
+            self._killed_s = now_s
+            return self._victims, []
+        if self._are_restarted and self._killed_s is not None and now_s - self._killed_s >= DOWN_S:
+            self._are_restarted = False
+            return [], self._victims
+        return [], []
+
+
+class RowReport(Report):
+    """Shows nothing itself; `on_look` is called often, with the time and how many records are settled."""
+
+    def __init__(self, session: Session, on_look: Callable[[float, int], None]) -> None:
+        options = RunOptions(None, None, None, None, False, None, None, VALUE_BYTES, INTERVAL_S, None, "json", ())
+        super().__init__(session, options, lambda interval, measurement: None)
+        self._on_look = on_look
+
+    @property
+    def settled(self) -> int:
+        """Records that are acknowledged or have failed."""
+        failures = self.measurement.failures.values()
+        return self.measurement.total.records + sum(each.records for each in failures)
+
+    def look(self, now_s: float) -> None:
+        self.measurement.next_interval(now_s)
+        self._on_look(now_s, self.settled)
+
+
+class Runner:
+    """Runs rows one after the other. cluster: the one that was started for this, None: that of somebody else, of which
+    nothing is killed. tell: shown meanwhile, how many records are settled and how many there are."""
+
+    def __init__(
+        self,
+        session: Session,
+        servers: str,
+        cluster: EmbeddedCluster | None,
+        scale: float,
+        tell: Callable[[int, int], None],
+    ) -> None:
+        self._session = session
+        self._servers = servers
+        self._cluster = cluster
+        self._scale = scale
+        self._tell = tell
+        self._topics = 0
+
+    def run(self, scenario: Scenario, row: Row, brokers: int) -> Outcome:
+        """What became of it; brokers: how many live. KeyboardInterrupt."""
+        from strandline.client.errors import ClientError
+
+        if row.replicas > brokers:
+            return Outcome(row, skipped=f"needs {row.replicas} brokers, here are {brokers}")
+        if row.killed and self._cluster is None:
+            return Outcome(row, skipped="kills brokers, so it needs a cluster of its own: --embedded")
+        try:
+            with self._topic(row) as topic:
+                if scenario.number == 6:
+                    return self._round_trips(row, topic)
+                return self._broken(row, topic) if row.killed else self._sent(row, topic)
+        except ClientError as error:
+            return Outcome(row, error=str(error))
+
+    @contextmanager
+    def _topic(self, row: Row) -> Iterator[str]:
+        from strandline.client.errors import ClientError
+
+        self._topics += 1
+        name = f"bench-{self._session.now_ms()}-{self._topics}"
+        configs = {} if row.min_insync is None else {"min.insync.replicas": str(row.min_insync)}
+        with self._session.admin(self._servers, default_api_timeout_ms=LOOK_TIMEOUT_MS) as admin:
+            is_there = True  # unless it was refused: who interrupts the call may leave one
+            try:
+                try:
+                    admin.create_topic(
+                        name, row.partitions, row.replicas, configs, assignments=None, validate_only=False
+                    )
+                except ClientError:
+                    is_there = False
+                    raise
+                yield name
+            finally:
+                if is_there:
+                    delete(admin, name)
+
+    def _records(self, of: int = RECORDS) -> int:
+        return max(FEWEST_RECORDS, round(of * self._scale))
+
+    # --- Scenarios 1 to 4 --------------------------------------------------------------------------------------
+
+    def _sent(self, row: Row, topic: str) -> Outcome:
+        records = self._records()
+        what = load(VALUE_BYTES, 0)
+        warm_up = min(WARM_UP, records // 10)
+        self._send(row._replace(retries=None), topic, what, Schedule(warm_up, None, None, PER_CALL), RowReport(
+            self._session, lambda now_s, settled: None
+        ))  # fmt: skip
+        report = RowReport(self._session, lambda now_s, settled: self._tell(settled, records))
+        result = self._send(row, topic, what, Schedule(records, None, None, PER_CALL), report)
+        return Outcome(row, result=result)
+
+    def _send(
+        self,
+        row: Row,
+        topic: str,
+        what: Load,
+        schedule: Schedule,
+        report: RowReport,
+        on_acknowledged: Callable[[int, int], None] = lambda first, count: None,
+    ) -> Result:
+        settings: dict[str, Any] = {"acks": row.acks, "max_block_ms": MAX_BLOCK_MS}
+        if row.retries is not None:
+            settings["retries"] = row.retries
+        producer = self._session.producer(self._servers, **settings)
+        if Sending(producer, topic, what, schedule, self._session, report, on_acknowledged).run():
+            raise KeyboardInterrupt
+        return report.measurement.end(report.now_s())
+
+    # --- Scenario 5 --------------------------------------------------------------------------------------------
+
+    def _broken(self, row: Row, topic: str) -> Outcome:
+        cluster = self._cluster
+        assert cluster is not None, "run has looked"
+        records = self._records()
+        victims = cluster.broker_ids[-row.killed :]
+        blows = Blows(victims, round(records * BLOW_AT), are_restarted=row.is_restarted)
+        moved_s = pause_s = 0.0
+        moved_at = -1
+
+        def look(now_s: float, settled: int) -> None:
+            nonlocal moved_s, moved_at, pause_s
+            if settled != moved_at:
+                moved_s, moved_at = now_s, settled
+            pause_s = max(pause_s, now_s - moved_s)
+            to_kill, to_start = blows.due(settled, now_s)
+            for broker_id in to_kill:
+                cluster.kill_broker(broker_id)
+            for broker_id in to_start:
+                cluster.start_broker(broker_id, wait=False)
+            self._tell(settled, records)
+
+        report = RowReport(self._session, look)
+        what = Numbered(self._session.run_id(), VALUE_BYTES)
+        schedule = Windowed(records, None, None, 1, WINDOW, lambda: report.settled)
+        acknowledged = bytearray(records)
+
+        def note(first: int, count: int) -> None:
+            acknowledged[first : first + count] = b"\x01" * count
+
+        try:
+            result = self._send(row, topic, what, schedule, report, note)
+            with self._session.consumer(self._servers) as consumer:
+                landed = count_landed(self._session, consumer, topic, what, acknowledged)
+        finally:
+            self._start_again(cluster, victims)
+        return Outcome(row, result=result, landed=landed, pause_s=pause_s)
+
+    def _start_again(self, cluster: EmbeddedCluster, victims: Sequence[int]) -> None:
+        for broker_id in victims:
+            if not cluster.brokers[broker_id].is_alive:
+                cluster.start_broker(broker_id, wait=False)
+        cluster.wait_ready()
+
+    # --- Scenario 6 --------------------------------------------------------------------------------------------
+
+    def _round_trips(self, row: Row, topic: str) -> Outcome:
+        records = self._records(ROUND_TRIPS)
+        report = RowReport(self._session, lambda now_s, settled: self._tell(settled, records))
+        with self._session.consumer(self._servers) as consumer:
+            producer = self._session.producer(self._servers, acks=row.acks, linger_ms=0)
+            schedule = Schedule(records, None, None, 1)
+            trips = RoundTrips(producer, consumer, topic, schedule, report, VALUE_BYTES, self._session.run_id())
+            if trips.run():
+                raise KeyboardInterrupt
+        result = report.measurement.end(report.now_s())
+        return Outcome(row, result=result, acknowledgements=trips.acknowledgements)
+
+
+def count_landed(
+    session: Session, consumer: Consumer, topic: str, what: Numbered, acknowledged: bytes | bytearray
+) -> Landed:
+    """Reads the topic to its end. acknowledged: a byte for each record, 1 where the producer was told so."""
+    partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic, timeout_ms=10_000)]
+    left = {partition: end for partition, end in consumer.end_offsets(partitions).items() if end}
+    consumer.assign(partitions)
+    for partition in partitions:
+        consumer.seek(partition, 0)
+    copies = bytearray(len(acknowledged))
+    heard_s = session.monotonic()
+    while left and session.monotonic() - heard_s < QUIET_S:
+        for partition, records in consumer.poll(timeout_ms=POLL_MS).items():
+            heard_s = session.monotonic()
+            for record in records:
+                number = what.number_of(record.value)
+                if number is not None:
+                    copies[number] = min(copies[number] + 1, 255)
+            if records and records[-1].offset + 1 >= left.get(partition, 0):
+                left.pop(partition, None)
+    pairs = list(zip(acknowledged, copies, strict=True))
+    return Landed(
+        sum(acknowledged),
+        sum(1 for told, count in pairs if told and not count),
+        sum(1 for count in copies if count > 1),
+        sum(1 for told, count in pairs if not told and count),
+        tuple(sorted(partition.partition for partition in left)),
+    )
