@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from strandline.cli.session import Session
     from strandline.client.metadata import PartitionView, TopicView
 
-PATIENCE_MS = 2_000
-"""How long a look waits for a broker that does not answer; it is shown as such."""
+PATIENCE_MS = 1_000
+"""How long a look waits for brokers that do not answer; they are shown as such. Meanwhile nothing else is seen."""
+FIRST_PATIENCE_MS = 10_000
 
 
 class Looker:
@@ -39,12 +40,16 @@ class Looker:
         self._numbers = numbers
         self._was_reached = False
         self._was_there = False
+        self._silent: set[int] = set()
+        """Brokers that did not answer the last look: they are not waited for twice in one."""
 
     def look(self) -> TopicSeen:
         """What the cluster says now. Once it has answered, it is shown, not raised, that it does not. ClientError
         before."""
         try:
-            view = self._admin.describe_topics([self._topic], timeout_ms=PATIENCE_MS * (1 if self._was_reached else 5))
+            view = self._admin.describe_topics(
+                [self._topic], timeout_ms=PATIENCE_MS if self._was_reached else FIRST_PATIENCE_MS
+            )
         except UnknownTopic:
             self._was_reached = True
             create = f"('strandline topics create {self._topic}' makes it)"
@@ -77,7 +82,7 @@ class Looker:
         leaders = {
             TopicPartition(self._topic, number): each.leader
             for number, each in wanted.items()
-            if each.leader != NO_BROKER and each.leader not in each.offline_replicas
+            if each.leader not in (NO_BROKER, *each.offline_replicas, *self._silent)
         }
         told = of_each_leader(
             lambda led, limit_ms: self._consumer.end_offsets(led, timeout_ms=limit_ms),
@@ -98,6 +103,7 @@ class Looker:
         ends: dict[int, dict[int, int]] = {}
         silent: dict[int, dict[int, str]] = {}
         told = self._admin.replica_offsets(asked, LATEST_TIMESTAMP, timeout_ms=PATIENCE_MS)
+        self._silent = {replica.broker_id for replica, end in told.items() if not isinstance(end, int)}
         for replica, end in told.items():
             if isinstance(end, int):
                 ends.setdefault(replica.partition.partition, {})[replica.broker_id] = end

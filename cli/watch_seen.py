@@ -90,8 +90,8 @@ class Change(NamedTuple):
                 "isr": list(state.isr),
                 "replicas": list(state.replicas),
                 "high_watermark": state.high_watermark,
-                "log_end_offsets": {str(broker): end for broker, end in state.log_end_offsets.items()},
-                "away": {str(broker): why for broker, why in state.away.items()},
+                "log_end_offsets": {str(each): state.log_end_offsets[each] for each in sorted(state.log_end_offsets)},
+                "away": {str(each): state.away[each] for each in sorted(state.away)},
             }
         return found
 
