@@ -48,6 +48,8 @@ def setting(row: Row, column: str) -> str:
 
 def label(scenario: Scenario, row: Row) -> str:
     """Under a bar: the settings, short."""
+    if row.killed:
+        return f"{row.killed} killed, {'retries' if row.retries else 'no retries'}"
     return "/".join(setting(row, column) for column in scenario.columns if column not in (RETRIES, FAULT))
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -171,6 +172,46 @@ def test_leaders_are_where_they_should_be_after_a_restart(operator: Operator) ->
     until(lambda: all(each["leader"] == each["replicas"][0] for each in operator.partitions(name)))
     assert "Nothing to do" in operator("elect-leaders", name)
     assert operator.records(name) == 1000
+
+
+def test_a_topic_is_watched_while_its_leader_dies_and_replayed_afterwards(operator: Operator) -> None:
+    topic = operator.topic("watched")
+    watching = operator.command("watch", topic, "--partition", "0", "--interval", "0.2", "--output", "json")
+    with subprocess.Popen(watching, stdout=subprocess.PIPE, text=True, env=operator.environment) as process:
+        limit = threading.Timer(TIMEOUT_S, process.kill)
+        limit.start()
+        assert process.stdout is not None
+        changes = (json.loads(line) for line in process.stdout)
+        first = next(changes)
+        assert (first["leader"], sorted(first["isr"]), list(first["log_end_offsets"])) == (
+            1,
+            [1, 2, 3],
+            ["1", "2", "3"],
+        )
+        operator.cluster.kill_broker(1)
+        after = next(each for each in changes if "isr" in each["changed"])
+        operator.cluster.start_broker(1, wait=False)
+        back = next(each for each in changes if "isr" in each["changed"])
+        process.send_signal(signal.SIGINT)
+        *_, failure = changes
+        limit.cancel()
+    assert (process.returncode, failure["error"]["name"]) == (130, "Interrupted")
+    assert (after["leader"], after["leader_epoch"] > first["leader_epoch"], after["isr"]) == (*(2, True, [2, 3]),)
+    assert sorted(back["isr"]) == [1, 2, 3]
+    told = operator("watch", topic, "--logs", str(operator.cluster.data_dir), "--partition", "0", "--once",
+                    "--output", "json").splitlines()  # fmt: skip
+    replayed = [json.loads(line) for line in told]
+    in_sync = [sorted(each["isr"]) for each in replayed if not each["changed"] or "isr" in each["changed"]]
+    assert in_sync == [[1, 2, 3], [2, 3], [1, 2, 3]]
+    assert {each["topic_id"] for each in replayed} == {first["topic_id"]}
+
+
+def test_a_scenario_is_run_on_a_cluster_that_is_there(operator: Operator) -> None:
+    told = operator.json("bench", "scenarios", "--scenario", "2", "--scenario", "5", "--scale", "0.0001")
+    second, fifth = told["scenarios"]
+    assert [(each["records"], each["failed"]) for each in second["rows"]] == [(100, 0)] * 7
+    assert all("--embedded" in each["skipped"] for each in fifth["rows"]), "brokers of others are not killed"
+    assert not [name for name in operator("topics", "list").splitlines() if name.startswith("bench-")]
 
 
 def test_a_flipped_bit_and_a_broker_that_is_gone_are_named_and_the_logs_tell_when_it_went(operator: Operator) -> None:

@@ -67,6 +67,7 @@ def test_without_a_first_row_there_is_nothing_to_compare_with() -> None:
     assert ratios([Outcome(row, error="gone"), Outcome(row, result=measured(5, 1))]) == [(None, None)] * 2
     assert ratios([]) == []
     assert label(SCENARIOS[3], row) == "1" and label(SCENARIOS[0], SCENARIOS[0].rows[6]) == "0/1/N/A"
+    assert label(SCENARIOS[4], SCENARIOS[4].rows[0]) == "2 killed, no retries"
 
 
 @pytest.mark.parametrize(
