@@ -21,7 +21,7 @@ MANY_RETRIES = 100_000_000
 
 class Row(NamedTuple):
     """One row: what is set, and the records per second that the text prints; None where it prints none. killed: so many
-    brokers are killed meanwhile; restarted: and started again."""
+    brokers are killed meanwhile; is_restarted: and started again. landed, errors: what the text found then."""
 
     acks: str
     replicas: int
@@ -31,6 +31,8 @@ class Row(NamedTuple):
     retries: int | None = None
     killed: int = 0
     is_restarted: bool = False
+    landed: str = ""
+    errors: str = ""
 
 
 class Scenario(NamedTuple):
@@ -120,9 +122,25 @@ _FIFTH = Scenario(
     "With two of four brokers it goes on, more slowly; with one it stands still until a second is back. What was "
     "acknowledged is there; with retries some records are there twice.",
     (
-        Row("-1", 4, 2, 12, 12840, 0, killed=2),
-        Row("-1", 4, 2, 12, 13870, MANY_RETRIES, killed=2),
-        Row("-1", 4, 2, 12, None, MANY_RETRIES, killed=3, is_restarted=True),
+        Row(
+            *("-1", 4, 2, 12, 12840, 0),
+            killed=2,
+            landed="consistent: some landed, some failed",
+            errors="NetworkException",
+        ),
+        Row(
+            *("-1", 4, 2, 12, 13870, MANY_RETRIES),
+            killed=2,
+            landed="consistent: some twice",
+            errors="NETWORK_EXCEPTION, retried",
+        ),
+        Row(
+            *("-1", 4, 2, 12, None, MANY_RETRIES),
+            killed=3,
+            is_restarted=True,
+            landed="consistent: some twice",
+            errors="NETWORK_EXCEPTION, NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND, retried",
+        ),
     ),
 )
 _SIXTH = Scenario(

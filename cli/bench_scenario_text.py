@@ -27,6 +27,7 @@ from strandline.cli.bench_scenario_tables import (
 from strandline.runtime.histogram import Histogram
 
 COMPARED = ("text TPS", "our TPS", "text ratio", "our ratio")
+FAULTS = ("text: landed", "landed here", "text: errors", "errors here", "longest pause")
 Table = tuple[tuple[str, ...], list[tuple[str, ...]], tuple[str, ...]]
 """Columns, rows, and which columns are numbers."""
 
@@ -57,7 +58,7 @@ def table_of(scenario: Scenario, outcomes: Sequence[Outcome]) -> Table:
     """Rows that have not been run because of Ctrl-C are left out."""
     if scenario.number == 6:
         return _latencies(outcomes)
-    faults = ("landed", "errors", "longest pause") if FAULT in scenario.columns else ()
+    faults = FAULTS if FAULT in scenario.columns else ()
     columns = (*scenario.columns, *COMPARED, *faults, "note")
     rows = []
     for outcome, (theirs, ours) in zip(outcomes, ratios(outcomes), strict=True):
@@ -100,11 +101,13 @@ def errors(outcome: Outcome) -> str:
     return ", ".join(f"{each.records} x {kind}" for kind, each in sorted(failures.items()))
 
 
-def _faults(outcome: Outcome) -> tuple[str, str, str]:
-    if outcome.landed is None:
-        return "", "", ""
-    pause = "" if outcome.pause_s is None else f"{outcome.pause_s:.1f} s"
-    return landed_text(outcome.landed), errors(outcome) or "none", pause
+def _faults(outcome: Outcome) -> tuple[str, ...]:
+    """What stands in FAULTS."""
+    row, landed, told, pause = outcome.row, "", "", ""
+    if outcome.landed is not None:
+        landed, told = landed_text(outcome.landed), errors(outcome) or "none"
+        pause = "" if outcome.pause_s is None else f"{outcome.pause_s:.1f} s"
+    return row.landed, landed, row.errors, told, pause
 
 
 def landed_text(landed: Landed) -> str:
@@ -168,6 +171,8 @@ def scenario_fields(scenario: Scenario, outcomes: Sequence[Outcome]) -> dict[str
                 "retries": row.retries,
                 "killed": row.killed,
                 "restarted": row.is_restarted,
+                "text_landed": row.landed or None,
+                "text_errors": row.errors or None,
                 "text_tps": row.tps,
                 "tps": outcome.tps,
                 "text_to_first": theirs,

@@ -83,7 +83,9 @@ def test_what_landed_is_said_and_a_loss_is_a_failure(landed: Landed, text: str, 
     outcome = Outcome(SCENARIOS[4].rows[0], result=measured(9, 1, failed=4), landed=landed, pause_s=1.25)
     assert (landed_text(landed), outcome.has_failed, note(outcome)) == (text, fails, "")
     (shown,) = table_of(SCENARIOS[4], [outcome])[1]
-    assert shown[-4:] == (text, "4 x TimeoutError", "1.2 s", "")
+    assert shown[-6:] == (
+        *("consistent: some landed, some failed", text, "NetworkException", "4 x TimeoutError", "1.2 s", ""),
+    )
 
 
 def test_records_that_fail_where_no_broker_was_killed_are_a_failure() -> None:
