@@ -75,6 +75,7 @@ def test_a_topic_that_was_deleted_and_made_anew_is_told_apart_from_the_old_one()
         (3000, "was created anew: its id is B, before A"),
         (3000, "leader 2, epoch 0, ISR 2 of 2"),
     ]
+    assert told([FIRST, anew, late]) == told([FIRST, anew]), "also where no log has the deletion"
 
 
 def test_of_other_topics_and_partitions_nothing_is_wanted() -> None:

@@ -84,6 +84,16 @@ def test_a_topic_of_the_same_name_with_another_id_is_another_topic() -> None:
     assert watched.records_per_second(0) is None
 
 
+def test_a_topic_that_was_made_anew_between_two_looks_is_not_compared_with_the_old_one() -> None:
+    watched = Watched()
+    watched.take(seen(0, P))
+    assert [each.changed for each in watched.take(seen(1000, replace(P, high_watermark=5), topic_id="B"))] == [
+        ("topic_id",),
+        (),
+    ]
+    assert watched.records_per_second(0) is None and watched.changed_ms == {}
+
+
 def test_a_partition_that_comes_later_is_told_as_the_first_ones_were() -> None:
     watched = Watched()
     watched.take(seen(0, P))
