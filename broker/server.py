@@ -362,13 +362,14 @@ class Broker:
         )
 
     def _follow_changes(self) -> None:
-        """Numbers of tasks and threads that may change while they run."""
+        """What was made of dynamic keys follows them while it runs."""
         current, blocking = self.config_changes.config, self.environment.blocking
         current.watch(
             self.cleaning.change_pace,
             BrokerConfig.log_cleaner_backoff_ms,
             BrokerConfig.log_cleaner_io_max_bytes_per_second,
         )
+        current.watch(self._advertise_anew, BrokerConfig.advertised_listeners)
         current.watch(lambda: blocking.set_threads(current.value.background_threads), BrokerConfig.background_threads)
         current.watch(lambda: self.channel.set_num_handlers(current.value.num_io_threads), BrokerConfig.num_io_threads)
 
@@ -424,6 +425,11 @@ class Broker:
         """The state-change log tells one life of this broker from the next."""
         incarnation = self.registration.incarnation
         self._logs.state_change.info("broker registered", broker_epoch=broker_epoch, incarnation=incarnation)
+
+    def _advertise_anew(self) -> None:
+        if self.registration.is_announced:  # else it says so in the first place
+            self.registration.change(self._registration_znode())
+            self.listeners.announce()
 
     def _registration_znode(self) -> BrokerIdZnode:
         return BrokerIdZnode(

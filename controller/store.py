@@ -114,6 +114,11 @@ class ClusterStore:
         names = await self.children(znodes.BROKER_IDS_PATH, watch)
         return await read_registrations(self._coordination, names, self._inter_broker_listener, self._log)
 
+    async def registrations(self, broker_ids: Iterable[int]) -> dict[int, LiveBroker]:
+        """Of these brokers, those that are registered now."""
+        names = [str(broker_id) for broker_id in broker_ids]
+        return await read_registrations(self._coordination, names, self._inter_broker_listener, self._log)
+
     async def lives(self, broker_ids: Iterable[int]) -> dict[int, int]:
         """How often each was started (KIP-903), of those that are registered now. In a start that number goes up before
         anything else: a registration of the life before may still stand."""

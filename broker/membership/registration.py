@@ -9,7 +9,8 @@ A start in order, each step before the next because the next relies on it:
    invariant 22)
 4. the registration is created; its czxid is the broker epoch that fences the controller's requests (KIP-380)
 
-After the session expired, step 4 is done again with the new session; every other znode is persistent.
+After the session expired, step 4 is done again with the new session; every other znode is persistent. What the
+registration says may change while it stands (`change`): it is written over, which makes no new broker epoch.
 """
 
 from __future__ import annotations
@@ -104,8 +105,19 @@ class Registration:
         self._znode = znode
         await until_answered(self._register, self._limited)
 
+    @property
+    def is_announced(self) -> bool:
+        """Whether step 4 has begun: others may know of this broker."""
+        return self._znode is not None
+
+    def change(self, znode: BrokerIdZnode) -> None:
+        """This is what counts from now on; `run` writes it. For one that is announced."""
+        assert self.is_announced
+        self._znode = znode
+        self._changed.set()
+
     async def run(self) -> None:
-        """Register again whenever the session was replaced."""
+        """Register again whenever the session was replaced, or what is said has changed."""
         while True:
             await self._changed.wait()
             self._changed = trio.Event()
@@ -145,9 +157,9 @@ class Registration:
     async def _register(self) -> None:
         """Create the ephemeral znode, whatever stands there: ours is success, our own stale one is replaced, a foreign
         one is refused (invariant 29) unless its session ends soon."""
-        assert self._znode is not None
-        path, data = BrokerIdZnode.path(self.broker_id), self._znode.encode()
         while True:
+            assert self._znode is not None
+            path, data = BrokerIdZnode.path(self.broker_id), self._znode.encode()
             try:
                 await self._coordination.create(path, data, ephemeral=True)
             except NodeExists:
@@ -155,6 +167,8 @@ class Registration:
                     continue
             stat = await self._coordination.exists(path)
             if stat is not None and stat.ephemeral_owner == self._coordination.session_id:
+                if stat.czxid == self.broker_epoch:
+                    return
                 self.broker_epoch = stat.czxid
                 self._log.info("registered", broker_epoch=stat.czxid, incarnation=self.incarnation)
                 self.on_registered(stat.czxid)
@@ -166,12 +180,21 @@ class Registration:
         if found is None:
             return False
         if found.stat.ephemeral_owner == self._coordination.session_id:
-            return True
+            return found.data == data or await self._write_over(path, data, found.stat.version)
         try:
             await self._coordination.multi([Delete(path, found.stat.version), Create(path, data, ephemeral=True)])
         except TransactionFailed:
             return False
         self._log.info("replaced own stale registration", old_session=f"{found.stat.ephemeral_owner:#x}")
+        return True
+
+    async def _write_over(self, path: str, data: bytes, version: int) -> bool:
+        """Whether this session's registration says something else now; False: look again."""
+        try:
+            await self._coordination.set(path, data, version)
+        except (BadVersion, NoNode):
+            return False
+        self._log.info("registration changed", broker_epoch=self.broker_epoch)
         return True
 
     async def _await_own(self) -> Znode | None:

@@ -6,6 +6,7 @@ The procedures carry the numbers of the reference text (000, "Broker failure" an
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 from strandline.controller.agenda import Event
 from strandline.controller.controller_context import LiveBroker
@@ -15,6 +16,10 @@ from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.tools import Tools
 from strandline.controller.topics.deletion_tracker import DeletionTracker
 from strandline.protocol.types import TopicPartition
+from strandline.protocol.znodes import BrokerIdZnode
+from strandline.runtime.coordination import Watch, WatchEvent
+
+WATCHED_AT_ONCE = 20
 
 
 class BrokerChanges:
@@ -37,6 +42,9 @@ class BrokerChanges:
         self._suspects = suspects
         suspects.look = self.look
         self._go_on_deleting = go_on_deleting
+        self._watches: dict[int, Watch] = {}
+        self._watched: dict[int, None] = {}
+        """Brokers whose registration has a watch that did not fire yet."""
         self._unreadable_topics = unreadable_topics
         self._brokers_changed = False
         """What everybody has to know, and does not yet if an event broke off."""
@@ -77,6 +85,26 @@ class BrokerChanges:
         if new:
             await self._on_new_brokers(new)
 
+    async def watch_registrations(self) -> None:
+        """One that changes while its broker lives says other addresses (`advertised.listeners`). Some at a time, and
+        after `look`, which is in a hurry."""
+        known, store = self._context.brokers, self._tools.store
+        due = [broker_id for broker_id in known if broker_id not in self._watched][:WATCHED_AT_ONCE]
+        for broker_id in due:
+            watch = self._watches.setdefault(broker_id, partial(self._registration_changed, broker_id))
+            await store.watch(BrokerIdZnode.path(broker_id), watch)
+            self._watched[broker_id] = None
+        registered = await store.registrations(due)
+        if any(registered.get(broker_id) != known[broker_id] for broker_id in due):
+            self._tools.agenda.put(self.look)
+        if due:
+            self._tools.agenda.put(self.watch_registrations)
+
+    def _registration_changed(self, broker_id: int, _: WatchEvent) -> None:
+        self._watched.pop(broker_id, None)
+        self._tools.agenda.put(self.look)
+        self._tools.agenda.put(self.watch_registrations)
+
     def _tell(
         self,
         gone: Iterable[LiveBroker],
@@ -96,7 +124,9 @@ class BrokerChanges:
     async def _on_new_brokers(self, new: Sequence[LiveBroker]) -> None:
         context = self._context
         for broker in new:
-            self._tools.log.info("broker started", broker=broker.broker_id, broker_epoch=broker.epoch)
+            known = context.brokers.get(broker.broker_id)
+            what = "broker started" if known is None else "broker's registration changed"
+            self._tools.log.info(what, broker=broker.broker_id, broker_epoch=broker.epoch)
             context.brokers[broker.broker_id] = broker
             context.suspects.pop(broker.broker_id, None)
             self._outbox.open(broker)
@@ -114,6 +144,7 @@ class BrokerChanges:
             returned.update(dict.fromkeys(mine))
         builder.metadata(returned)
         self._outbox.send(builder)
+        self._tools.agenda.put(self.watch_registrations)
         # Start 3: partitions without a leader may have one now.
         await self._settlement.settle_and_announce(list(returned))
         self._settlement.on_change()  # who was suspected may lead on, without a write

@@ -98,6 +98,7 @@ class Duties:
             Notifications(tools, log_dir_event.FOLDER, log_dir_event.decode, roles.on_failed_logs).look,
             asked_by_tools.look,
             AskedElections(tools, elections).look,
+            self.broker_changes.watch_registrations,
         )
         """What others may have asked for in ZooKeeper before this term; each sets a watch for what they ask later."""
         self.answers: dict[type[Request], Callable[[Any], Awaitable[Message]]] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
@@ -17,6 +18,7 @@ from strandline.broker.server import Broker
 from strandline.broker.upkeep import cleaning
 from strandline.client.errors import ClientError
 from strandline.protocol.types import TopicPartition
+from strandline.protocol.znodes import BrokerEndpoint, BrokerIdZnode
 from strandline.runtime.config.broker import BROKER_KEYS
 from strandline.storage.cleaning.plan import Plan
 from strandline.testkit.environment import VirtualWallClock
@@ -38,6 +40,7 @@ class Effect(NamedTuple):
     after: object
     properties: Mapping[str, str] = {}
     brokers: int = 1
+    entity: str = FOR_ALL
 
 
 # --- tasks and connections -------------------------------------------------------------------------------------------
@@ -81,6 +84,13 @@ TWO_LISTENERS = {
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT",
 }
 """The first is that of brokers, where only max.connections counts."""
+
+
+async def advertised(site: Site) -> str:
+    """Where clients reach the broker, as the controller tells all brokers."""
+    await trio.sleep(1)
+    *_, endpoint = site.cluster.broker(1).data.metadata.brokers[1].endpoints
+    return f"{endpoint.listener}://{endpoint.host}:{endpoint.port}"
 
 
 # --- what may be appended, and how it is stored ----------------------------------------------------------------------
@@ -258,6 +268,14 @@ async def known_producers(site: Site) -> int:
 
 
 EFFECTS: dict[str, Effect] = {
+    "advertised.listeners": Effect(
+        "PLAINTEXT://broker-1:9092,CLIENTS://elsewhere:1234",
+        advertised,
+        "CLIENTS://broker-1:9093",
+        "CLIENTS://elsewhere:1234",
+        TWO_LISTENERS,
+        entity="brokers/1",
+    ),
     "num.network.threads": Effect("4", running("deadlines of processor"), 1, 4),
     "num.io.threads": Effect("5", running("request handler"), 2, 5),
     "background.threads": Effect("3", threads, 10, 3),
@@ -307,7 +325,8 @@ EFFECTS: dict[str, Effect] = {
 
 
 def test_every_dynamic_key_has_a_row() -> None:
-    assert [*EFFECTS] == [key.name for key in BROKER_KEYS.values() if key.dynamic and key.honoured and key.live]
+    live = {key.name for key in BROKER_KEYS.values() if key.dynamic and key.honoured and key.live}
+    assert {*EFFECTS} == live, "say in EFFECTS what it does"
 
 
 @pytest.mark.parametrize("name", EFFECTS)
@@ -315,7 +334,28 @@ async def test_a_change_has_its_effect_while_the_broker_runs(name: str, autojump
     effect = EFFECTS[name]
     async with Site.running(effect.properties, brokers=effect.brokers) as site:
         assert await effect.look(site) == effect.before
-        await put(site.cluster, FOR_ALL, {name: effect.value})
+        await put(site.cluster, effect.entity, {name: effect.value})
         assert await effect.look(site) == effect.after
-        await put(site.cluster, FOR_ALL, {})
+        await put(site.cluster, effect.entity, {})
         assert await effect.look(site) == effect.before
+
+
+async def test_every_broker_hears_of_other_addresses_of_one_each_time(autojump_clock: MockClock) -> None:
+    async with Site.running({}, brokers=3) as site:
+        cluster, path = site.cluster, BrokerIdZnode.path(2)
+        epoch = cluster.broker(2).registration.broker_epoch
+        client = cluster.zookeeper.client()
+        await client.start()
+        await trio.sleep(1)
+        for port in (1, 2):
+            znode = BrokerIdZnode.decode(path, cluster.zookeeper.tree.get(path).data)
+            clients = BrokerEndpoint("CLIENTS", "elsewhere", port, "PLAINTEXT")
+            changed = msgspec.structs.replace(znode, endpoints=(znode.endpoints[0], clients))
+            await client.set(path, changed.encode(), -1)
+            await trio.sleep(1)
+            for broker in cluster.nodes:
+                heard = cluster.broker(broker).data.metadata.brokers[2].endpoints
+                assert [(each.host, each.port) for each in heard] == [("broker-2", 9092), ("elsewhere", port)]
+        await client.close()
+        assert cluster.broker(2).registration.broker_epoch == epoch
+        assert await site.is_taken(await site.topic(replicas=[2, 3, 1]))

@@ -366,3 +366,42 @@ async def test_the_disk_is_told_whose_the_last_controller_was(
 
     await Registration(1, MY_FOLDER, client, structlog.get_logger()).prepare(begin_life)
     assert told == [was_ours]
+
+
+# --- what it says changes ----------------------------------------------------------------------------------------
+
+
+def port(here: Site) -> int:
+    return BrokerIdZnode.decode(PATH, here.zookeeper.tree.get(PATH).data).port
+
+
+async def test_other_addresses_are_written_over_and_make_no_new_epoch(
+    here: Site, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    registration, _ = await here.start()
+    told: list[int] = []
+    registration.on_registered = told.append
+    assert not registration.is_announced
+    await registration.register(znode())
+    nursery.start_soon(registration.run)
+    here.zookeeper.drop_next_reply(PATH)
+    registration.change(znode(port=9093))
+    await trio.sleep(5)
+    assert (port(here), told) == (9093, [here.czxid()])
+    assert registration.broker_epoch == here.czxid()
+
+
+async def test_what_changes_while_a_session_is_lost_is_said_in_the_next(
+    here: Site, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    registration, client = await here.start()
+    await registration.register(znode())
+    nursery.start_soon(registration.run)
+    here.zookeeper.cut(client)
+    registration.change(znode(port=9093))
+    await trio.sleep(1)
+    here.zookeeper.expire(client.session_id)
+    here.zookeeper.heal(client)
+    await trio.sleep(10)
+    assert (port(here), here.owner()) == (9093, client.session_id)
+    assert registration.broker_epoch == here.czxid()
