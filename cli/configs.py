@@ -114,7 +114,8 @@ def _check_known(keys: Iterable[str], known: Iterable[str], entity: Entity) -> N
 
 
 class Row(NamedTuple):
-    """A key. `changes`: when another value counts. `meaning`: as the broker tells it."""
+    """A key. `changes`: when another value counts. `meaning`: as the broker tells it. `otherwise`: what stands below,
+    the first of which counts when this is no longer set."""
 
     key: str
     value: str
@@ -122,6 +123,7 @@ class Row(NamedTuple):
     changes: str
     unit: str
     meaning: str
+    otherwise: str
 
 
 @configs.command(
@@ -166,8 +168,9 @@ def describe(
         click.echo(f"note: nothing is set for {entity}", err=True)
         return
     if sys.stdout.isatty():
-        columns = ("key", "value", "set in", "changes", *(("unit", "meaning") if everything else ()))
-        show_table(columns, [row[: len(columns)] for row in rows])
+        columns = ("key", "value", "set in", "changes", *(("unit", "meaning") if everything else ("otherwise",)))
+        last = slice(4, 6) if everything else slice(6, 7)
+        show_table(columns, [(*row[:4], *row[last]) for row in rows])
         return
     for row in rows:
         meaning = f"\t{row.unit}\t{' '.join(row.meaning.split())}" if everything else ""
@@ -178,7 +181,9 @@ def _row(entry: DescribeConfigsResourceResult, keys: dict[str, ConfigKey]) -> Ro
     value = "(not shown)" if entry.is_sensitive else entry.value or ""
     unit = keys[entry.name].unit if entry.name in keys else ""
     place = PLACES.get(entry.config_source, "")
-    return Row(entry.name, value, place, _changes(entry, keys.get(entry.name)), unit, entry.documentation or "")
+    others = [] if entry.is_sensitive else entry.synonyms[1:]
+    below = "; ".join(f"{each.value} ({PLACES.get(each.source, each.name)})" for each in others)
+    return Row(entry.name, value, place, _changes(entry, keys.get(entry.name)), unit, entry.documentation or "", below)
 
 
 def _changes(entry: DescribeConfigsResourceResult, key: ConfigKey | None) -> str:
@@ -244,6 +249,11 @@ def alter(
         f"{key} counts at a broker's next start"
         for key in changes
         if not entity.is_topic and key in keys and not keys[key].live
+    ]
+    notes += [
+        f"{key} is kept without effect: {keys[key].without_effect}"
+        for key, value in changes.items()
+        if value is not None and key in keys and keys[key].without_effect
     ]
     if output == "json":
         rows = [{"key": key, "value": value} for key, value in changes.items()]

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from strandline.cli.configs import _row
 from strandline.client.metadata import PartitionView
-from strandline.protocol.messages import ConfigResource
+from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult, DescribeConfigsSynonym
 from strandline.runtime.config.broker import BROKER_KEYS
 
 
@@ -92,6 +93,23 @@ def test_what_somebody_has_set_is_shown_and_with_all_every_key_and_its_meaning(s
         ],
     }
     assert shell("configs", "describe", "-t", "missing").code == 1
+
+
+def test_a_row_tells_what_counts_when_its_value_is_no_longer_set() -> None:
+    places = [DescribeConfigsSynonym("k", value, source) for value, source in (("3", 2), ("2", 3), ("1", 5))]
+    entry = DescribeConfigsResourceResult("k", "3", False, False, 2, places)
+    assert _row(entry, {}).set_in == "broker, dynamic"
+    assert _row(entry, {}).otherwise == "2 (all brokers, dynamic); 1 (default)"
+    secret = DescribeConfigsResourceResult("k", None, False, True, 2, places)
+    assert (_row(secret, {}).value, _row(secret, {}).otherwise) == ("(not shown)", "")
+
+
+def test_a_key_without_effect_is_told_to_who_sets_it(shell: Any) -> None:
+    shell.cluster.add_topic("t", {})
+    ran = shell("configs", "alter", "-t", "t", "--add", "message.downconversion.enable=true")
+    assert (ran.code, ran.err.count("\n")) == (0, 1)
+    assert ran.err.startswith("note: message.downconversion.enable is kept without effect: Fetch is served from")
+    assert shell("configs", "alter", "-t", "t", "--delete", "message.downconversion.enable").err.count("effect") == 0
 
 
 def test_single_keys_are_shown_whether_they_are_set_or_not(shell: Any) -> None:
