@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import trio
 
-from strandline.broker.network.limits import ConnectionQuota
+from strandline.broker.network.limits import ConnectionQuota, ListenerQuota
 from strandline.broker.network.processor import Processor
 from strandline.broker.network.request_context import RequestContext
 from strandline.runtime.logging import Logger, RateLimited
@@ -40,7 +40,7 @@ class Acceptor:
         config: ListenerConfig,
         network: Network,
         processors: Sequence[Processor],
-        quota: ConnectionQuota,
+        quota: ConnectionQuota | ListenerQuota,
         log: Logger,
     ) -> None:
         self.config = config

@@ -7,7 +7,7 @@ every way a connection can end (a leak here locks everybody out, KAFKA-2614).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -94,6 +94,30 @@ class ConnectionQuota:
             self._per_host[host] = left
         else:
             del self._per_host[host]
+
+
+class ListenerQuota:
+    """One listener's part of it, which may have a bound of its own, looked up each time."""
+
+    def __init__(self, quota: ConnectionQuota, key: str, most: Callable[[], int | None]) -> None:
+        """key: of the bound, to be named in a refusal."""
+        self._quota = quota
+        self._key = key
+        self._most = most
+        self._open = 0
+
+    def take(self, host: str, is_inter_broker: bool) -> str | None:
+        """As `ConnectionQuota.take`."""
+        most = self._most()
+        if most is not None and self._open >= most:
+            return f"{most} connections of this listener are open; raise {self._key} or close some"
+        refusal = self._quota.take(host, is_inter_broker)
+        self._open += refusal is None
+        return refusal
+
+    def give_back(self, host: str) -> None:
+        self._open -= 1
+        self._quota.give_back(host)
 
 
 class ByteBudget:

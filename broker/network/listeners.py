@@ -11,13 +11,14 @@ from functools import partial
 import trio
 
 from strandline.broker.network.acceptor import Acceptor, ListenerConfig
-from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota
+from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota, ListenerQuota
 from strandline.broker.network.processor import Processor
 from strandline.broker.network.request_channel import RequestChannel
 from strandline.protocol.znodes import BrokerEndpoint
 from strandline.runtime.config.address_counts import address_counts
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.dynamic import CurrentConfig
+from strandline.runtime.config.listener_keys import max_connections_of
 from strandline.runtime.logging import Logger
 from strandline.runtime.network import Address, Network
 
@@ -62,11 +63,15 @@ class Listeners:
                 ),
                 network,
                 self._processors,
-                self._quota,
+                self._quota_of(listener.name),
                 log,
             )
             for listener in config.listeners
         ]
+
+    def _quota_of(self, listener: str) -> ListenerQuota:
+        key = max_connections_of(listener)
+        return ListenerQuota(self._quota, key, lambda: self._current.value.of_listeners.get(key))
 
     async def run_processors(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """As many as `num.network.threads` says, also when it changes: who is one too many keeps its connections, gets

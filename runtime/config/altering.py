@@ -17,10 +17,11 @@ from strandline.protocol.messages import (
     ConfigType,
     IncrementalAlterableConfig,
 )
-from strandline.runtime.config.broker import BROKER_KEYS, BrokerConfig
+from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.describing import text_of, type_of
 from strandline.runtime.config.dynamic import Layer, why_not_served, with_dynamic
 from strandline.runtime.config.keys import ConfigKey
+from strandline.runtime.config.listener_keys import broker_key
 from strandline.runtime.config.topic import REMOTE_STORAGE, TOPIC_KEYS, read_topic_config
 from strandline.runtime.config.values import InvalidConfig
 
@@ -30,11 +31,11 @@ Overrides = Mapping[str, str]
 class Entity(NamedTuple):
     """Whose overrides: a topic's or a broker's.
 
-    keys: its table. below: attribute → what counts where it has no override of its own. check: raises for what may not
-    be made of the first, by changes of these keys, the second.
+    key_of: by name; None where it has no such key. below: attribute → what counts where it has no override of its own.
+    check: raises for what may not be made of the first, by changes of these keys, the second.
     """
 
-    keys: Mapping[str, ConfigKey]
+    key_of: Callable[[str], ConfigKey | None]
     below: Callable[[str], object]
     check: Callable[[Overrides, Overrides, Collection[str]], None]
 
@@ -43,7 +44,7 @@ def replaced(entity: Entity, standing: Overrides, wanted: Sequence[AlterableConf
     """AlterConfigs. BrokerError."""
     _check_once(each.name for each in wanted)
     values = {each.name: _given(each.name, each.value) for each in wanted}
-    kept = {name: text for name, text in standing.items() if name not in entity.keys}
+    kept = {name: text for name, text in standing.items() if entity.key_of(name) is None}
     after = kept | values
     entity.check(standing, after, [name for name in after if after[name] != kept.get(name)])
     return after
@@ -82,7 +83,7 @@ def _given(name: str, value: str | None) -> str:
 
 
 def _listed(entity: Entity, standing: Overrides, change: IncrementalAlterableConfig) -> str:
-    key = entity.keys.get(change.name)
+    key = entity.key_of(change.name)
     if key is None:
         raise BrokerError(ErrorCode.INVALID_CONFIG, f"configuration {change.name}: there is no such key")
     given = _given(change.name, change.value)
@@ -125,7 +126,7 @@ def topic_entity(config: BrokerConfig) -> Entity:
             if error.key in touched or str(error) not in stood:
                 raise _refused(error)
 
-    return Entity(TOPIC_KEYS, lambda attribute: getattr(defaults, attribute), check)
+    return Entity(TOPIC_KEYS.get, lambda attribute: getattr(defaults, attribute), check)
 
 
 # --- brokers -----------------------------------------------------------------------------------------------------
@@ -141,7 +142,7 @@ def broker_entity(static: BrokerConfig, layers: Sequence[Layer], index: int) -> 
 
     def check(before: Overrides, after: Overrides, touched: Collection[str]) -> None:
         for name in touched:
-            why = why_not_served(name, layers[index])
+            why = why_not_served(name, layers[index], static)
             if why is not None and before.get(name) != after.get(name):  # without the value: it may be a password
                 raise BrokerError(ErrorCode.INVALID_REQUEST, f"configuration {name}: {why}")
         stood = {str(error) for error in with_dynamic(static, with_overrides(before)).unusable}
@@ -149,4 +150,4 @@ def broker_entity(static: BrokerConfig, layers: Sequence[Layer], index: int) -> 
             if error.key in touched or str(error) not in stood:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, str(error))
 
-    return Entity(BROKER_KEYS, lambda attribute: getattr(below, attribute), check)
+    return Entity(broker_key, lambda attribute: getattr(below, attribute), check)

@@ -57,6 +57,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     undecided: frozenset[str] = frozenset()
     """Attributes that ZooKeeper overrides with what cannot be read: whoever deletes by them keeps everything."""
 
+    of_listeners: dict[str, int] = {}
+    """Key of one listener (`listener_keys`) → its value."""
+
     # A table, one row per key, is easier to read than what the formatter makes of it.
     # fmt: off
 

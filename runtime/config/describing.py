@@ -9,7 +9,7 @@ What stands in ZooKeeper and is not known to this version is named without its v
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import dropwhile
 
@@ -22,6 +22,7 @@ from strandline.protocol.messages import (
 from strandline.runtime.config.broker import BROKER_KEYS, BrokerConfig
 from strandline.runtime.config.dynamic import Layer, usable, with_dynamic
 from strandline.runtime.config.keys import ConfigKey
+from strandline.runtime.config.listener_keys import broker_key
 from strandline.runtime.config.topic import TOPIC_KEYS, read_topic_config
 from strandline.runtime.config.values import Value
 from strandline.runtime.network import Address
@@ -94,7 +95,7 @@ class BrokerView:
         default, own = (usable(layer, static) for layer in layers)
         self._for_all = default
         self._standing = [layer.overrides or {} for layer in layers]
-        in_file = {name: text_of(getattr(static, BROKER_KEYS[name].attribute)) for name in static.explicit}
+        in_file = {name: text_of(_value(static, name)) for name in static.explicit}
         built_in = {name: text_of(key.default) for name, key in BROKER_KEYS.items() if key.default is not None}
         self._places = (
             (own, ConfigSource.DYNAMIC_BROKER),
@@ -117,15 +118,19 @@ class BrokerView:
     def of_this_broker(self) -> Iterator[DescribeConfigsResourceResult]:
         for name, key in BROKER_KEYS.items():
             yield _result(key, text_of(getattr(self.config, key.attribute)), self.places(name), _is_fixed(key))
-        yield from _unknown(BROKER_KEYS, self._standing[1], ConfigSource.DYNAMIC_BROKER)
+        for name, value in self.config.of_listeners.items():
+            if (listener_key := broker_key(name)) is not None:
+                yield _result(listener_key, text_of(value), self.places(name), read_only=False)
+        yield from _unknown(broker_key, self._standing[1], ConfigSource.DYNAMIC_BROKER)
 
     def of_all_brokers(self) -> Iterator[DescribeConfigsResourceResult]:
         """What is set for all of them, and nothing else."""
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER
         for name, text in self._for_all.items():
             places = [place for place in self.places(name) if place.source == source]
-            yield _result(BROKER_KEYS[name], text, places, _is_fixed(BROKER_KEYS[name]))
-        yield from _unknown(BROKER_KEYS, self._standing[0], source)
+            if (key := broker_key(name)) is not None:
+                yield _result(key, text, places, _is_fixed(key))
+        yield from _unknown(broker_key, self._standing[0], source)
 
     def of_topic(self, overrides: Mapping[str, str]) -> Iterator[DescribeConfigsResourceResult]:
         """overrides: the topic's own. One that cannot be used is shown as it stands; the others as they count then."""
@@ -138,7 +143,11 @@ class BrokerView:
                 value = overrides[name].strip()
                 places.insert(0, DescribeConfigsSynonym(name, value, ConfigSource.TOPIC))
             yield _result(key, value, places, read_only=False)
-        yield from _unknown(TOPIC_KEYS, overrides, ConfigSource.TOPIC)
+        yield from _unknown(TOPIC_KEYS.get, overrides, ConfigSource.TOPIC)
+
+
+def _value(config: BrokerConfig, name: str) -> Value:
+    return getattr(config, BROKER_KEYS[name].attribute) if name in BROKER_KEYS else config.of_listeners.get(name)
 
 
 def _is_fixed(key: ConfigKey) -> bool:
@@ -153,9 +162,9 @@ def _result(
 
 
 def _unknown(
-    known: Collection[str], standing: Mapping[str, str], source: ConfigSource
+    key_of: Callable[[str], ConfigKey | None], standing: Mapping[str, str], source: ConfigSource
 ) -> Iterator[DescribeConfigsResourceResult]:
     for name in standing:
-        if name not in known:
+        if key_of(name) is None:
             places = [DescribeConfigsSynonym(name, None, source)]
             yield DescribeConfigsResourceResult(name, None, False, True, source, places, ConfigType.UNKNOWN, NOT_KNOWN)

@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from strandline.runtime.config.broker import BROKER_KEYS, BrokerConfig
+from strandline.runtime.config.broker import BROKER_KEYS, LATER_PREFIXES, BrokerConfig
 from strandline.runtime.config.contradictions import contradictions
 from strandline.runtime.config.keys import ConfigKey, attribute_of
+from strandline.runtime.config.listener_keys import broker_key, listener_that_is_not_there
 from strandline.runtime.config.listeners import advertised
 from strandline.runtime.config.topic import TOPIC_KEYS
 from strandline.runtime.config.values import InvalidConfig, Value
@@ -26,6 +27,17 @@ ONE_BROKERS = frozenset({"advertised.listeners"})
 """Of no use in `/config/brokers/<default>`: brokers differ in it."""
 TOPIC_DEFAULTS = frozenset(key.broker_attribute for key in TOPIC_KEYS.values() if key.broker_attribute)
 _DYNAMIC = tuple(key for key in BROKER_KEYS.values() if key.dynamic and key.honoured)
+
+
+_NO_TIER = "Kafka's remote tier is not served"
+_KAFKAS = {
+    "remote.": _NO_TIER,
+    "log.local.retention.": _NO_TIER,
+    "compression.": "the level of each codec is fixed here",
+    "principal.builder.class": "clients are not asked who they are yet",
+    "replica.alter.log.dirs.io.": "replicas are not moved between the log directories of a broker",
+}
+"""Beginnings of keys that are dynamic in Kafka 3.9 and that are not in the table → why they have no effect."""
 
 
 class Layer(NamedTuple):
@@ -54,6 +66,7 @@ class DynamicReading(NamedTuple):
 def with_dynamic(static: BrokerConfig, layers: Sequence[Layer]) -> DynamicReading:
     """static: of the broker's file. layers: the lowest first."""
     values: dict[str, Value] = {}
+    of_listeners = dict(static.of_listeners)
     undecided: set[str] = set()
     not_served: list[UnservedKey] = []
     unusable: list[InvalidConfig] = []
@@ -62,13 +75,16 @@ def with_dynamic(static: BrokerConfig, layers: Sequence[Layer]) -> DynamicReadin
             undecided |= TOPIC_DEFAULTS
             continue
         for name, text in layer.overrides.items():
-            why = why_not_served(name, layer)
-            if why is not None:
-                not_served.append(UnservedKey(layer.path, name, why))
+            key, why = broker_key(name), why_not_served(name, layer, static)
+            if key is None or why is not None:
+                not_served.append(UnservedKey(layer.path, name, why or ""))
                 continue
-            key = BROKER_KEYS[name]
             try:
-                values[key.attribute] = _parsed(key, text, static)
+                value = _parsed(key, text, static)
+                if name in BROKER_KEYS:
+                    values[key.attribute] = value
+                else:
+                    of_listeners[name] = value
                 undecided.discard(key.attribute)
             except InvalidConfig as error:
                 unusable.append(error)
@@ -78,7 +94,8 @@ def with_dynamic(static: BrokerConfig, layers: Sequence[Layer]) -> DynamicReadin
         for name in contradiction.keys:
             values.pop(BROKER_KEYS[name].attribute, None)
             undecided.add(BROKER_KEYS[name].attribute)
-    config = msgspec.structs.replace(static, **values, undecided=frozenset(undecided & TOPIC_DEFAULTS))
+    undecided &= TOPIC_DEFAULTS
+    config = msgspec.structs.replace(static, **values, of_listeners=of_listeners, undecided=frozenset(undecided))
     return DynamicReading(config, tuple(not_served), tuple(unusable))
 
 
@@ -88,18 +105,23 @@ def usable(layer: Layer, static: BrokerConfig) -> dict[str, str]:
 
 
 def _is_usable(name: str, text: str, layer: Layer, static: BrokerConfig) -> bool:
-    if why_not_served(name, layer) is not None:
+    key = broker_key(name)
+    if key is None or why_not_served(name, layer, static) is not None:
         return False
     try:
-        _parsed(BROKER_KEYS[name], text, static)
+        _parsed(key, text, static)
     except InvalidConfig:
         return False
     return True
 
 
-def why_not_served(name: str, layer: Layer) -> str | None:
-    """Why a key has no effect in that znode; None where it has."""
-    key = BROKER_KEYS.get(name)
+def why_not_served(name: str, layer: Layer, static: BrokerConfig) -> str | None:
+    """Why a key has no effect in that znode; None where it has. static: of the broker's file."""
+    key = broker_key(name)
+    if key is None and name.startswith(LATER_PREFIXES):
+        return "not honoured yet by this version"
+    if key is None and (reasons := [why for begin, why in _KAFKAS.items() if name.startswith(begin)]):
+        return reasons[0]
     if key is None:
         return f"not known to this version{_meant(name)}"
     if key.without_effect:
@@ -108,6 +130,8 @@ def why_not_served(name: str, layer: Layer) -> str | None:
         return "read from the broker's file only"
     if name in ONE_BROKERS and not layer.is_of_one:
         return "counts for one broker only, in /config/brokers/<id>"
+    if layer.is_of_one and (listener := listener_that_is_not_there(name, static)) is not None:
+        return f"this broker has no listener {listener.upper()}"
     return None
 
 

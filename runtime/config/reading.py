@@ -13,8 +13,11 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import msgspec
+
 from strandline.runtime.config.broker import BROKER_KEYS, LATER_PREFIXES, REPLACED_KEYS, BrokerConfig
 from strandline.runtime.config.contradictions import contradictions
+from strandline.runtime.config.listener_keys import broker_key, listener_that_is_not_there
 from strandline.runtime.config.listeners import advertised, parse_address, parse_listeners, parse_protocol_map
 from strandline.runtime.config.values import InvalidConfig, Value
 
@@ -27,12 +30,16 @@ def load_broker_config(given: Mapping[str, str]) -> BrokerConfig:
     values: dict[str, Value] = {key.attribute: key.default for key in BROKER_KEYS.values()}
     warnings: list[str] = []
     explicit: list[str] = []
+    of_listeners: dict[str, int] = {}
     for name, text in given.items():
-        key = BROKER_KEYS.get(name)
+        key = broker_key(name)
         if key is None:
             warnings.append(_unknown(name))
             continue
-        values[key.attribute] = key.parse(text)
+        if name in BROKER_KEYS:
+            values[key.attribute] = key.parse(text)
+        elif key.honoured:
+            of_listeners[name] = key.parse(text)
         explicit.append(name)
         if key.without_effect:
             warnings.append(f"{name}={text.strip()} has no effect: {key.without_effect}")
@@ -43,7 +50,13 @@ def load_broker_config(given: Mapping[str, str]) -> BrokerConfig:
     for contradiction in contradictions(values):
         raise contradiction.error
     warnings += _doubts(values, given)
-    return BrokerConfig(**values, warnings=tuple(warnings), explicit=tuple(explicit))
+    config = BrokerConfig(**values, explicit=tuple(explicit), of_listeners=of_listeners)
+    warnings += [
+        f"{name} has no effect: listeners has no {listener.upper()}"
+        for name in of_listeners
+        if (listener := listener_that_is_not_there(name, config)) is not None
+    ]
+    return msgspec.structs.replace(config, warnings=tuple(warnings))
 
 
 def _unknown(name: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from strandline.runtime.config.broker import BROKER_KEYS, LATER_PREFIXES, REPLACED_KEYS
 from strandline.runtime.config.keys import ConfigKey
+from strandline.runtime.config.listener_keys import OF_LISTENERS
 from strandline.runtime.config.topic import TOPIC_KEYS
 
 _INTRODUCTION = """\
@@ -49,6 +50,9 @@ _TOPICS = """\
 What may be set per topic (`strandline topics create --config KEY=VALUE`). Where a topic does not say, its broker's key
 counts, with its default. All of them are dynamic."""
 
+_OF_LISTENERS = """\
+NAME is that of a listener, in lower case."""
+
 _FAMILIES = """\
 Known to Kafka and not acted on by this version, whatever follows the prefix: {prefixes}."""
 
@@ -69,6 +73,8 @@ def _lines() -> Iterator[str]:
         yield _row(*_facts(key), _code(overrides.get(key.attribute)), *_states(key), key.meaning)
     yield from ("", "### Other spellings", "", *_head("key", "write instead"))
     yield from (_row(_code(old), _code(new)) for old, new in REPLACED_KEYS.items())
+    yield from ("", "### Keys of one listener", "", _OF_LISTENERS, "", *_head("key", "dynamic", "meaning"))
+    yield from (_row(_code(key.format("NAME")), "yes", doc) for key, doc in OF_LISTENERS.items())
     yield from ("", _FAMILIES.format(prefixes=", ".join(f"`{prefix}`" for prefix in LATER_PREFIXES)))
     yield from ("", "## Topic keys", "", _TOPICS, "")
     yield from _head("key", "type", "default", "unit", "allowed", "broker key", "honoured", "meaning")

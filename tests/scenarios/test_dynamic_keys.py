@@ -20,6 +20,7 @@ from strandline.client.errors import ClientError
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import BrokerEndpoint, BrokerIdZnode
 from strandline.runtime.config.broker import BROKER_KEYS
+from strandline.runtime.config.listener_keys import OF_LISTENERS
 from strandline.storage.cleaning.plan import Plan
 from strandline.testkit.environment import VirtualWallClock
 from strandline.testkit.inspection import read_all
@@ -282,6 +283,7 @@ EFFECTS: dict[str, Effect] = {
     "max.connections": Effect("4", connections, 6, 3, {"inter.broker.connections.reserved": "0"}),  # one is taken
     "max.connections.per.ip": Effect("2", connections, 6, 2, TWO_LISTENERS),
     "max.connections.per.ip.overrides": Effect("10.0.0.7:2", connections_of_two, [6, 6], [2, 6], TWO_LISTENERS),
+    "listener.name.clients.max.connections": Effect("3", connections, 6, 3, TWO_LISTENERS),
     "unclean.leader.election.enable": Effect("true", is_elected_uncleanly, False, True, brokers=3),
     "num.replica.fetchers": Effect("4", fetchers, 1, 4, {"min.insync.replicas": "2"}, brokers=2),
     "min.insync.replicas": Effect("1", is_acknowledged_by_one, False, True, {"min.insync.replicas": "2"}, brokers=2),
@@ -326,6 +328,7 @@ EFFECTS: dict[str, Effect] = {
 
 def test_every_dynamic_key_has_a_row() -> None:
     live = {key.name for key in BROKER_KEYS.values() if key.dynamic and key.honoured and key.live}
+    live |= {key.format("clients") for key in OF_LISTENERS}
     assert {*EFFECTS} == live, "say in EFFECTS what it does"
 
 

@@ -13,6 +13,7 @@ from strandline.protocol.messages import AlterableConfig, ConfigOperation, Incre
 from strandline.runtime.config.altering import Entity, broker_entity, incremented, replaced, topic_entity
 from strandline.runtime.config.dynamic import Layer
 from strandline.runtime.config.reading import load_broker_config
+from strandline.runtime.config.topic import TOPIC_KEYS
 
 STATIC = load_broker_config({"broker.id": "1", "zookeeper.connect": "z:1", "log.dirs": "/data"})
 TOPIC = topic_entity(STATIC)
@@ -105,7 +106,7 @@ def test_replacing_keeps_what_is_not_known_and_nothing_else() -> None:
         (True, "log.dirs", "/etc", "configuration log.dirs: read from the broker's file only"),
         (True, "background.threads", "257", "background.threads='257': allowed is from 1 to 256"),
         (True, "metric.reporters", "my.Reporter", "configuration metric.reporters: Java classes cannot be run here"),
-        (True, "ssl.key.password", "hunter2", "configuration ssl.key.password: not known"),
+        (True, "ssl.key.password", "hunter2", "configuration ssl.key.password: not honoured yet"),
         (False, "advertised.listeners", "PLAINTEXT://a:1", "configuration advertised.listeners: counts for one"),
         (True, "log.cleaner.min.compaction.lag.ms", "5", "must not be above log.cleaner.max.compaction.lag.ms=4"),
     ],
@@ -142,5 +143,13 @@ def test_no_change_adds_what_nobody_understands_and_the_rest_stays(
     }
     for name in touched & set(after):
         if after[name] != standing.get(name):
-            assert TOPIC.keys[name].parse(after[name]) is not None
+            assert TOPIC_KEYS[name].parse(after[name]) is not None
     assert change(TOPIC, after, *changes) == after, "an answer that was lost: the same once more"
+
+
+def test_a_key_of_one_listener_is_replaced_as_any_other() -> None:
+    name = "listener.name.plaintext.max.connections"
+    assert change(broker(), {}, (name, SET, "7")) == {name: "7"}
+    assert replaced(broker(), {name: "7"}, [AlterableConfig("max.connections", "500")]) == {"max.connections": "500"}
+    with pytest.raises(BrokerError, match="1 or more"):
+        change(broker(), {}, (name, SET, "0"))

@@ -129,3 +129,12 @@ def test_a_value_that_cannot_be_used_is_no_place_and_the_topics_own_is_shown_as_
 )
 def test_values_are_spelled_as_java_does(value: object, text: str | None) -> None:
     assert text_of(value) == text
+
+
+def test_a_key_of_one_listener_has_its_places_too() -> None:
+    name = "listener.name.plaintext.max.connections"
+    entry = broker_key(view({name: "4"}, {name: "3"}, {name: "2"}), name)
+    assert (entry.value, entry.read_only, entry.config_type) == ("2", False, ConfigType.INT)
+    assert places(entry) == [(name, "2", 2), (name, "3", 3), (name, "4", 4)]
+    assert [each.name for each in view(for_all={name: "3"}).of_all_brokers()] == [name]
+    assert not [each for each in view(own={name: "many"}).of_this_broker() if each.name == name]

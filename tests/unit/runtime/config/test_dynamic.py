@@ -72,10 +72,12 @@ def test_where_nobody_knows_what_was_meant_nothing_is_deleted_by_it(
 @pytest.mark.parametrize(
     ("path", "name", "why"),
     [
-        (ALL, "ssl.keystore.password", "not known"),
+        (ALL, "ssl.keystore.password", "not honoured yet"),
         (ALL, "log.cleaner.thread", "did you mean log.cleaner.threads?"),
         (ONE, "retention.ms", "topics have it, and brokers its default: log.retention.ms"),
-        (ONE, "listener.name.internal.sasl.jaas.config", "not known"),
+        (ONE, "listener.name.internal.sasl.jaas.config", "not honoured yet"),
+        (ONE, "listener.name.internal.max.connections", "no listener INTERNAL"),
+        (ONE, "listener.name.plaintext.num.network.threads", "shared by all listeners"),
         (ONE, "log.retention.hours", "broker's file only"),
         (ONE, "metric.reporters", "Java classes cannot be run here"),
         (ALL, "advertised.listeners", "for one broker only"),
