@@ -21,6 +21,7 @@ from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import BrokerEndpoint, BrokerIdZnode
 from strandline.runtime.config.broker import BROKER_KEYS
 from strandline.runtime.config.listener_keys import OF_LISTENERS
+from strandline.runtime.config.topic import TOPIC_KEYS
 from strandline.storage.cleaning.plan import Plan
 from strandline.testkit.environment import VirtualWallClock
 from strandline.testkit.inspection import read_all
@@ -137,10 +138,12 @@ async def is_acknowledged_by_one(site: Site) -> bool:
 # --- segments, flushes, retention ------------------------------------------------------------------------------------
 
 
-def segments(every_s: float = 0.0) -> Look:
+def segments(count: int = 4, *, every_s: float = 0.0) -> Look:
+    """How many files so many batches make."""
+
     async def look(site: Site) -> int:
         tp = await site.topic()
-        await site.produce(tp, 4, every_s=every_s)
+        await site.produce(tp, count, every_s=every_s)
         return len(site.files(str(tp), ".log"))
 
     return look
@@ -178,9 +181,12 @@ async def deleted_files(site: Site) -> bool:
     return bool(site.files(tp.topic))
 
 
-async def reserved_bytes(site: Site) -> int:
-    tp = await site.topic(segment_bytes="12345")
-    return site.cluster.nodes[1].disk.reserved(f"/data/{tp}/{0:020}.log")
+async def is_reserved(site: Site) -> bool:
+    """Whether the newest of some segments has room of its own on the disk."""
+    tp = await site.topic(segment_bytes="150")
+    await site.produce(tp, 6)
+    newest = max(site.files(str(tp), ".log"))
+    return site.cluster.nodes[1].disk.reserved(f"/data/{tp}/{newest}") > 0
 
 
 # --- cleaning --------------------------------------------------------------------------------------------------------
@@ -317,7 +323,7 @@ EFFECTS: dict[str, Effect] = {
     "log.flush.interval.messages": Effect("2", flushed, 0, 5),
     "log.flush.interval.ms": Effect("100", flushed, 0, 5),
     "log.segment.delete.delay.ms": Effect("1000", deleted_files, True, False),
-    "log.preallocate": Effect("true", reserved_bytes, 0, 12345),
+    "log.preallocate": Effect("true", is_reserved, False, True),
     "log.message.timestamp.type": Effect("LogAppendTime", attributes, 0, 8),
     "log.message.timestamp.difference.max.ms": Effect("1000", takes(age_ms=5000), True, False),
     "log.message.timestamp.before.max.ms": Effect("1000", takes(age_ms=5000), True, False),
@@ -340,6 +346,41 @@ async def test_a_change_has_its_effect_while_the_broker_runs(name: str, autojump
         await put(site.cluster, effect.entity, {name: effect.value})
         assert await effect.look(site) == effect.after
         await put(site.cluster, effect.entity, {})
+        assert await effect.look(site) == effect.before
+
+
+def throttles(which: str) -> Look:
+    async def look(site: Site) -> bool:
+        throttled = getattr(site.cluster.partition(1, await site.topic()).config, which)
+        return throttled is not None and throttled.has(0, 1)
+
+    return look
+
+
+OF_TOPICS: dict[str, Effect] = {
+    name: EFFECTS[key.broker_attribute.replace("_", ".")]
+    for name, key in TOPIC_KEYS.items()
+    if key.honoured and key.broker_attribute is not None
+} | {
+    # That is drawn when a segment begins: the first one has none.
+    "segment.jitter.ms": Effect("9000", segments(12, every_s=2), 3, 6, {"log.roll.ms": "9000"}),
+    "leader.replication.throttled.replicas": Effect("0:1", throttles("throttled_leaders"), False, True),
+    "follower.replication.throttled.replicas": Effect("*", throttles("throttled_followers"), False, True),
+}
+
+
+def test_every_key_of_topics_has_a_row() -> None:
+    assert {*OF_TOPICS} == {name for name, key in TOPIC_KEYS.items() if key.honoured}
+
+
+@pytest.mark.parametrize("name", OF_TOPICS)
+async def test_a_change_of_a_topic_has_its_effect(name: str, autojump_clock: MockClock) -> None:
+    """As that of its broker's key, for a topic that is there by then, and for no other."""
+    effect = OF_TOPICS[name]
+    async with Site.running(effect.properties, brokers=effect.brokers) as site:
+        site.changes = {name: effect.value}
+        assert await effect.look(site) == effect.after
+        site.changes = {}
         assert await effect.look(site) == effect.before
 
 

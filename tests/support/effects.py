@@ -43,6 +43,8 @@ class Site:
 
     def __init__(self, cluster: MemoryCluster, producer: TrioProducer) -> None:
         self.cluster = cluster
+        self.changes: dict[str, str] = {}
+        """What is set for each topic after it was made."""
         self._producer = producer
         self._topics = 0
 
@@ -64,6 +66,8 @@ class Site:
             await admin.create_topic(name, assignments=assignments, configs=own)
         tp = TopicPartition(name, 0)
         await self.cluster.until(lambda: all(self.cluster.hosts(each, tp) for each in replicas), "it is hosted")
+        if self.changes:
+            await put(self.cluster, f"topics/{name}", own | self.changes)
         return tp
 
     async def is_taken(
