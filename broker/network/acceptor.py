@@ -1,7 +1,9 @@
 """One listener: accepts connections within the limits and deals them out to the processors, round robin.
 
-A refused connection is closed at once, with one rate-limited line. When the process has no descriptor or memory left
-(EMFILE, ENFILE, ENOBUFS, ENOMEM) the acceptor backs off: connections that are being served may free some.
+A refused connection is closed at once, with one rate-limited line; one from an address that connects too fast is kept
+unserved for a while first, so that whoever connects again and again has to wait. All count as open while they are. When
+the process has no descriptor or memory left (EMFILE, ENFILE, ENOBUFS, ENOMEM) the acceptor backs off: connections that
+are being served may free some.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import trio
 
@@ -19,6 +22,8 @@ from strandline.runtime.logging import Logger, RateLimited
 from strandline.runtime.network import Address, Listener, Network, Transport, TransportClosed
 
 ACCEPT_BACKOFF_S = 0.1
+RATE_LOOK_S = 1.0
+"""The rate may be another one by then."""
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -30,6 +35,20 @@ class ListenerConfig:
     address: Address
     is_inter_broker: bool
     backlog: int = 128
+    is_brokers_own: bool = False
+    """Clients have another one: how fast connections are made here is not limited."""
+
+
+class CreationRates(Protocol):
+    """How fast connections may be made. Times are seconds, `now` of trio's clock."""
+
+    def accept_in_s(self, now: float) -> float:
+        """For how long the next connection is left in the system's queue."""
+
+    def note_accepted(self, now: float) -> None: ...
+
+    def refused_for_s(self, ip: str, now: float) -> float:
+        """For how long a new connection from there is kept before it is closed; 0: it is served."""
 
 
 class Acceptor:
@@ -42,11 +61,14 @@ class Acceptor:
         processors: Sequence[Processor],
         quota: ConnectionQuota | ListenerQuota,
         log: Logger,
+        rates: CreationRates | None = None,
     ) -> None:
+        """rates: None: connections are accepted as fast as they come."""
         self.config = config
         self._network = network
         self._processors = processors
         self._quota = quota
+        self._rates = None if config.is_brokers_own else rates
         self._log = RateLimited(log)
         self._next = 0
         self._listener: Listener | None = None
@@ -65,6 +87,9 @@ class Acceptor:
         try:
             task_status.started(listener.address)
             while True:
+                if self._rates is not None and (left_s := self._rates.accept_in_s(trio.current_time())):
+                    await trio.sleep(min(left_s, RATE_LOOK_S))
+                    continue
                 try:
                     transport = await listener.accept()
                 except TransportClosed:
@@ -94,14 +119,26 @@ class Acceptor:
         refusal = self._quota.take(peer.host, self.config.is_inter_broker)
         if refusal is not None:
             transport.close()
-            self._log.warning(
-                ("refused", peer.host), "refusing a connection", peer=str(peer), listener=self.config.name, why=refusal
-            )
+            self._refused(peer, refusal)
             return
-        context = RequestContext(self.config.name, self.config.is_inter_broker, peer)
         processor = self._processors[self._next % len(self._processors)]
         self._next += 1
+        if self._rates is not None:
+            now = trio.current_time()
+            self._rates.note_accepted(now)
+            held_s = self._rates.refused_for_s(peer.host, now)
+            if held_s:
+                why = "its address exceeds its connection_creation_rate (strandline quotas describe)"
+                self._refused(peer, why)
+                processor.close_later(transport, held_s, _once(lambda: self._quota.give_back(peer.host)))
+                return
+        context = RequestContext(self.config.name, self.config.is_inter_broker, peer)
         processor.adopt(transport, context, _once(lambda: self._quota.give_back(peer.host)))
+
+    def _refused(self, peer: Address, why: str) -> None:
+        self._log.warning(
+            ("refused", peer.host), "refusing a connection", peer=str(peer), listener=self.config.name, why=why
+        )
 
 
 def _once(action: Callable[[], None]) -> Callable[[], None]:

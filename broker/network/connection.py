@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import trio
 
@@ -47,6 +48,13 @@ MAX_COUNTED_LATER = 1000
 """Answers of a connection whose peer reads slowly, until they are counted with the time that they took so far."""
 
 
+class Brake(Protocol):
+    """How a gate slows a connection down: what is not read meanwhile costs the broker nothing, and TCP pushes back."""
+
+    async def wait(self, connection: Connection) -> None:
+        """Until this connection may go on, or is closed. Its reader calls it, and no other task."""
+
+
 def _ignore(path: str, error: OSError) -> None:
     """For connections that send no files of logs."""
 
@@ -71,6 +79,7 @@ class Connection:
         "_transport",
         "_warm",
         "_writer_lot",
+        "brake",
         "closed",
         "context",
         "counts",
@@ -109,6 +118,8 @@ class Connection:
         """Set: nothing more is read; closed for this reason once the pending responses are out."""
         self.muted = False
         """A queued request of this connection is being handled; later ones wait."""
+        self.brake: Brake | None = None
+        """Set by a gate: it is waited for before anything more is read."""
         self.pending_bytes = 0
         """Of responses that are encoded and not sent."""
         # The reader's state (broker/network/processor.py).
@@ -369,6 +380,16 @@ class Connection:
         if self._drained_by is None:
             self._drained_by = trio.current_time() + self._limits.send_timeout_ms / 1000
         await self._wait_until(lambda: not self._slots and not self._out)
+
+    async def wait_for_time(self, until: Callable[[], float]) -> None:
+        """Until that time is over (trio's clock), or closed. `wake` has it asked for again."""
+        self.frame_started_at = None
+        while not self.closed and (at := until()) > trio.current_time():
+            with trio.move_on_at(at):
+                await self._reader_lot.park()
+
+    def wake(self) -> None:
+        self._reader_lot.unpark_all()
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
         self.frame_started_at = None  # it is us who do not read now

@@ -10,7 +10,7 @@ from functools import partial
 
 import trio
 
-from strandline.broker.network.acceptor import Acceptor, ListenerConfig
+from strandline.broker.network.acceptor import Acceptor, CreationRates, ListenerConfig
 from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota, ListenerQuota
 from strandline.broker.network.processor import Processor
 from strandline.broker.network.request_channel import RequestChannel
@@ -26,7 +26,15 @@ from strandline.runtime.network import Address, Network
 class Listeners:
     """All listeners of one broker."""
 
-    def __init__(self, current: CurrentConfig, network: Network, channel: RequestChannel, log: Logger) -> None:
+    def __init__(
+        self,
+        current: CurrentConfig,
+        network: Network,
+        channel: RequestChannel,
+        log: Logger,
+        rates: CreationRates | None = None,
+    ) -> None:
+        """rates: how fast connections may be made; None: as fast as they come."""
         config = current.value
         limits = ConnectionLimits(
             max_frame_bytes=config.socket_request_max_bytes,
@@ -60,11 +68,13 @@ class Listeners:
                     Address(listener.host, listener.port),
                     listener.name == config.inter_broker_listener_name,
                     config.socket_listen_backlog_size,
+                    is_brokers_own=len(config.listeners) > 1 and listener.name == config.inter_broker_listener_name,
                 ),
                 network,
                 self._processors,
                 self._quota_of(listener.name),
                 log,
+                rates,
             )
             for listener in config.listeners
         ]

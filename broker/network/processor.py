@@ -22,7 +22,7 @@ import trio
 from strandline.broker.network.connection import Connection
 from strandline.broker.network.limits import ConnectionLimits
 from strandline.broker.network.request import RequestInHand
-from strandline.broker.network.request_channel import UNCHARGED_REQUEST_BYTES, RequestChannel
+from strandline.broker.network.request_channel import UNCHARGED_REQUEST_BYTES, Held, RequestChannel
 from strandline.broker.network.request_context import RequestContext
 from strandline.broker.network.request_reader import Next, RequestReader
 from strandline.protocol.messages import Request
@@ -87,6 +87,21 @@ class Processor:
         )
         self._nursery.start_soon(self._serve, connection, on_closed, name=f"connection {context.peer}")
 
+    def close_later(self, transport: Transport, held_s: float, on_closed: Callable[[], None]) -> None:
+        """Read nothing from this connection, and close it after so long."""
+        if self._nursery is None or self._stopping:
+            transport.close()
+            on_closed()
+            return
+        self._nursery.start_soon(self._close_later, transport, held_s, on_closed, name="a connection to be closed")
+
+    async def _close_later(self, transport: Transport, held_s: float, on_closed: Callable[[], None]) -> None:
+        try:
+            await trio.sleep(held_s)
+        finally:
+            transport.close()
+            on_closed()
+
     async def stop(self, deadline_s: float) -> None:
         """Read nothing more, let the responses that are due leave, close everything; at most until `deadline_s`
         (trio's clock)."""
@@ -140,6 +155,8 @@ class Processor:
                     return await self._drain(connection)
                 elif next_ is Next.END:
                     return "closed by the peer"
+                if connection.brake is not None:
+                    await self._brake(connection)
                 next_ = await self._receive_large(connection) if next_ is Next.LARGE else self._turn(connection)
         except TransportClosed as error:
             return str(error)
@@ -183,6 +200,11 @@ class Processor:
         connection.kept = bytes(view[:have])
         return next_
 
+    async def _brake(self, connection: Connection) -> None:
+        while (brake := connection.brake) is not None and not connection.closed:
+            connection.brake = None
+            await brake.wait(connection)
+
     # --- what must wait ------------------------------------------------------------------------------------------
 
     async def _hand_over(self, connection: Connection, reserved_bytes: int = 0) -> None:
@@ -193,6 +215,14 @@ class Processor:
         try:
             while leaving.unfinished is not None:
                 request, remainder, behind = leaving.unfinished
+                if isinstance(remainder, Held):
+                    await remainder.brake.wait(connection)
+                    if connection.closed:
+                        break
+                    leaving.unfinished = None  # it is the channel's now
+                    now = trio.current_time()
+                    leaving.unfinished = self._channel.handle_burst([request, *behind], leaving.taken_at, now)
+                    continue
                 charge = reserved_bytes or await self._reserve(connection, request, leaving.size_bytes)
                 reserved_bytes = 0
                 connection.muted = True
@@ -226,6 +256,9 @@ class Processor:
         """Receive the frame that `connection.kept` begins into memory of its own, and handle it."""
         size, api = connection.expected_bytes, connection.expected_api
         assert api is not None
+        before_large = self._channel.before_large
+        if before_large is not None and (brake := before_large(connection, api)) is not None:
+            await brake.wait(connection)
         budget = self._channel.budget_of(api)
         await budget.reserve(size)
         charged = size

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import trio
 
 from strandline.broker.network.burst_counts import count_burst
+from strandline.broker.network.connection import Brake, Connection
 from strandline.broker.network.dialects import Dialect
 from strandline.broker.network.limits import ByteBudget
 from strandline.broker.network.regions import Warm, read_here
@@ -63,12 +64,24 @@ The answer it meets by `RequestInHand.on_answer`. Its request goes on to the han
 burst takes along what that object holds."""
 
 
+class Held(NamedTuple):
+    """What a gate returns instead of calling the handler of an inline API where the request has to wait: it stays in
+    its connection with those behind it, which is not read meanwhile, and comes again when the brake lets it."""
+
+    brake: Brake
+
+
 class Unfinished(NamedTuple):
     """An inline request that left its burst, what is left to do for it, and those behind it that wait for that."""
 
     request: RequestInHand[Request]
-    remainder: Remainder
+    remainder: Remainder | Held
     behind: list[RequestInHand[Request]]
+
+    @property
+    def unhandled(self) -> list[RequestInHand[Request]]:
+        """Which no handler has seen."""
+        return [self.request, *self.behind] if isinstance(self.remainder, Held) else self.behind
 
 
 class _Queued(NamedTuple):
@@ -152,9 +165,9 @@ class RequestChannel:
         """What is served."""
         self.counts = CountsByApi(self.apis.values())
         self.dialects = {dialect.first_byte: dialect for dialect in dialects}
-        self._handlers = dict(handlers)
-        for gate in reversed(gates):
-            self._handlers = {key: gate(APIS[key], handler) for key, handler in self._handlers.items()}
+        self._lasting_gates = tuple(gates)
+        self._behind_gates = dict(handlers)
+        self._handlers = self._gated(())
         self._end_of_burst = end_of_burst
         self._log = RateLimited(log)
         self._nursery: trio.Nursery | None = None
@@ -174,10 +187,23 @@ class RequestChannel:
                 WorkQueue(MAX_QUEUED_CONTROL_REQUESTS), ByteBudget(max_queued_bytes), "control request handler", 1
             ),
         }
+        self.before_large: Callable[[Connection, Api], Brake | None] | None = None
+        """What a connection waits for before a large frame of that API is received."""
         self.read_failed = read_failed
         self.warm = warm
         self.dirty = unflushed_connections.dirty
         self.flush_responses = unflushed_connections.flush
+
+    def switch_gate(self, gate: Gate | None) -> None:
+        """Put a gate before all others, outermost, in place of the one that this put there before: what is not needed
+        for the time being costs nothing."""
+        self._handlers = self._gated(() if gate is None else (gate,))
+
+    def _gated(self, outermost: Sequence[Gate]) -> dict[ApiKey, Handler]:
+        handlers = self._behind_gates
+        for gate in reversed((*outermost, *self._lasting_gates)):
+            handlers = {key: gate(APIS[key], handler) for key, handler in handlers.items()}
+        return handlers
 
     # --- for processors ------------------------------------------------------------------------------------------
 
@@ -208,8 +234,10 @@ class RequestChannel:
                 self._log_bug(requests[-1], error)
                 requests[-1].connection.close("a bug at the end of a burst, see the log")
             self.flush_responses()
-            handled = requests if unfinished is None else requests[: len(requests) - len(unfinished.behind)]
-            count_burst(requests[0].connection, handled, taken_at, begun_at)
+            if unfinished is not None:
+                requests = requests[: -len(unfinished.unhandled) or None]
+            if requests:
+                count_burst(requests[0].connection, requests, taken_at, begun_at)
         else:
             self.flush_responses()
         return unfinished

@@ -1,0 +1,83 @@
+"""Who exceeded a quota is held: its connection is not read until what it owes is made up for, its next request waits.
+
+Two brakes, one for each way to come too early. `Muted`: a connection whose request exceeded the quota has been answered
+with `throttle_time_ms`, and is not read for that time (KIP-219). `InLine`: a request comes by any other connection, or
+was sent ahead, while something is owed; it waits in its connection, first come, first served, one at a time. So many
+connections that share a quota pass together what one of them would.
+
+Where the quota is altered or removed everybody is let go at once (`let_go`), and the requests in line come to the gate
+again. A connection that closes leaves the line.
+"""
+
+from __future__ import annotations
+
+import math
+
+import trio
+
+from strandline.broker.network.connection import Connection
+from strandline.broker.quotas.sensors import Sensor
+
+
+class Muted:
+    """A `Brake`: see the module."""
+
+    def __init__(self, sensor: Sensor, until: float) -> None:
+        """until: on trio's clock."""
+        self._sensor = sensor
+        self.until = until
+
+    async def wait(self, connection: Connection) -> None:
+        await connection.wait_for_time(lambda: self.until)
+        if self._sensor.muted.get(connection) is self:
+            del self._sensor.muted[connection]
+
+
+class InLine:
+    """A `Brake`: see the module."""
+
+    def __init__(self, sensor: Sensor) -> None:
+        self._sensor = sensor
+
+    async def wait(self, connection: Connection) -> None:
+        sensor = self._sensor
+        sensor.line[connection] = None
+        try:
+            await connection.wait_for_time(lambda: self._turn_at(connection))
+            sensor.turn_of = connection
+        finally:
+            del sensor.line[connection]
+            for first in sensor.line:
+                first.wake()
+                break
+
+    def _turn_at(self, connection: Connection) -> float:
+        if next(iter(self._sensor.line)) is not connection:
+            return math.inf
+        now = trio.current_time()
+        return now + self._sensor.meter.owed_s(now)
+
+
+def mute(connection: Connection, sensor: Sensor, owed_s: float) -> None:
+    """Read nothing more from it for so long. The longest of several quotas counts."""
+    until = trio.current_time() + owed_s
+    if isinstance(connection.brake, Muted) and connection.brake.until >= until:
+        return
+    connection.brake = sensor.muted[connection] = Muted(sensor, until)
+
+
+def must_wait(connection: Connection, sensor: Sensor, now: float) -> bool:
+    """Whether a request of this connection goes into the line: something is owed, or others came before."""
+    turn, sensor.turn_of = sensor.turn_of, None
+    return not sensor.meter.is_free(now) or (bool(sensor.line) and turn is not connection)
+
+
+def let_go(sensor: Sensor) -> None:
+    """Its quota is another one now, or none: nothing is owed any more."""
+    sensor.meter.set_bound(sensor.meter.bound)
+    for connection, muted in sensor.muted.items():
+        muted.until = 0.0
+        connection.wake()
+    sensor.muted.clear()
+    for connection in sensor.line:
+        connection.wake()
