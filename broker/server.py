@@ -18,7 +18,7 @@ import trio
 
 from strandline import __version__
 from strandline.broker.admin.admin_port import AdminPort
-from strandline.broker.admin.config_changes import ConfigChanges
+from strandline.broker.admin.config_changes import ConfigChanges, EntityKind
 from strandline.broker.admin.health_check import HealthCheck
 from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.broker.data_plane import DataPlane
@@ -51,7 +51,11 @@ from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.listeners import Listeners
 from strandline.broker.network.request_channel import RequestChannel, WorkQueue
 from strandline.broker.network.unflushed_connections import UnflushedConnections
-from strandline.broker.patience import DELAY_TOLD_INTERVAL_S
+from strandline.broker.patience import DELAY_TOLD_INTERVAL_S, until_answered
+from strandline.broker.quotas.entities import CONTROLLER_MUTATION_RATE
+from strandline.broker.quotas.gate import QuotaGate
+from strandline.broker.quotas.mutations import MutationGate
+from strandline.broker.quotas.quotas import Quotas
 from strandline.broker.replication.isr_checks import run_isr_checks
 from strandline.broker.upkeep.cleaning import Cleaning
 from strandline.broker.upkeep.departed_replicas import DepartedReplicas, Questions
@@ -201,7 +205,10 @@ class Broker:
         self._build_control()
         self.channel = self._build_channel()
         self._follow_changes()
-        self.listeners = Listeners(self.config_changes.config, self.environment.network, self.channel, self._log)
+        self.quotas = self._build_quotas()
+        self.listeners = Listeners(
+            self.config_changes.config, self.environment.network, self.channel, self._log, self.quotas.connections
+        )
         self.health = HealthCheck(
             self.broker_id,
             versions(),
@@ -312,6 +319,23 @@ class Broker:
             self.log_manager, replicas, environment.disk, environment.blocking, cluster_id=self._cluster_id
         )
 
+    def _build_quotas(self) -> Quotas:
+        """Read before anybody is served, and again when they change."""
+        current, metadata = self.config_changes.config, self.data.metadata
+        quotas = Quotas(current, self.coordination, self._log)
+        for kind, (read_again, troubled) in quotas.readers().items():
+            self.config_changes.kinds[kind] = EntityKind(read_again, troubled)
+        shares_listener = len(self.config.listeners) == 1
+        gate = QuotaGate(quotas.sensors, shares_listener=shares_listener)
+        mutations = MutationGate(
+            quotas.sensors[CONTROLLER_MUTATION_RATE],
+            metadata.partitions_of,
+            lambda: current.value.num_partitions,
+            shares_listener=shares_listener,
+        )
+        quotas.limit(self.channel, gate, mutations)
+        return quotas
+
     def _build_channel(self) -> RequestChannel:
         """Which handler serves which API, and in which dialects."""
         config, queries, inventory = self.config, self.queries, self.inventory
@@ -374,6 +398,7 @@ class Broker:
         current.watch(lambda: self.channel.set_num_handlers(current.value.num_io_threads), BrokerConfig.num_io_threads)
 
     async def _start_data_plane(self, nursery: trio.Nursery) -> None:
+        await until_answered(self.quotas.read_all)
         await nursery.start(self.channel.run)
         await nursery.start(self.data.followers.run)
         await nursery.start(self.listeners.run_processors)

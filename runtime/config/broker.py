@@ -119,7 +119,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_connections_per_ip_overrides: tuple[str, ...] = strings((), ADDRESS_COUNTS,
         "Another max.connections.per.ip for some addresses: 10.0.0.7:50. (Kafka: host names, too.)", dynamic=True)
     max_connection_creation_rate: int = int32(INT_MAX, at_least(0),
-        "New connections.", "per second", dynamic=True, honoured=False)
+        "New connections; others wait to be accepted. Not of a listener that only brokers use.", "per second",
+        dynamic=True)
     inter_broker_connections_reserved: int = int32(100, at_least(0),
         "Of max.connections, those kept for the inter-broker listener (Strandline's own key).")
     connections_max_idle_ms: int = int64(600000, at_least(1), "A connection without traffic is closed.")
@@ -334,8 +335,13 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Of each client id that produces. (Kafka 1.0's; gone in Kafka 3.9.)", "bytes per second", honoured=False)
     quota_consumer_default: int = int64(LONG_MAX, at_least(1),
         "Of each client id that consumes. (Kafka 1.0's; gone in Kafka 3.9.)", "bytes per second", honoured=False)
-    quota_window_num: int = int32(11, at_least(1), "Samples of a quota.", honoured=False)
-    quota_window_size_seconds: int = int32(1, at_least(1), "Length of a sample.", honoured=False)
+    quota_window_num: int = int32(11, at_least(1),
+        "For so many windows a client makes up at most for what exceeds its quota.")
+    quota_window_size_seconds: int = int32(1, at_least(1),
+        "A client that was quiet may take at once what its quota gives in such a window.", "seconds")
+    controller_quota_window_num: int = int32(11, at_least(1),
+        "Who was quiet may create and delete at once what controller_mutation_rate gives in so many windows.")
+    controller_quota_window_size_seconds: int = int32(1, at_least(1), "Length of such a window.", "seconds")
     replication_quota_window_num: int = int32(11, at_least(1),
         "For so many windows a replication throttle makes up for a batch that is larger than its rate allows.")
     replication_quota_window_size_seconds: int = int32(1, at_least(1),

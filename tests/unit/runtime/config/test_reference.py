@@ -59,6 +59,7 @@ transaction.state.log.load.buffer.size=5242880 transaction.max.timeout.ms=900000
 transactional.id.expiration.ms=604800000 transaction.abort.timed.out.transaction.cleanup.interval.ms=10000
 transaction.remove.expired.transaction.cleanup.interval.ms=3600000 producer.id.expiration.ms=86400000
 transaction.partition.verification.enable=true quota.window.num=11 quota.window.size.seconds=1
+controller.quota.window.num=11 controller.quota.window.size.seconds=1
 replication.quota.window.num=11 replication.quota.window.size.seconds=1
 leader.replication.throttled.rate={LONG_MAX} follower.replication.throttled.rate={LONG_MAX}
 metrics.num.samples=2 metrics.sample.window.ms=30000

@@ -1,0 +1,72 @@
+"""How fast connections may be made: to the broker as a whole, and by each address (KIP-612).
+
+Who connects too fast to the broker (`max.connection.creation.rate`) is accepted later, nobody is refused: the system's
+queue of connections holds them. A listener that brokers have for themselves is exempt. An address that exceeds its own
+`connection_creation_rate` would hold up all others there: its connection is accepted, kept unserved while something is
+owed, and closed. Memory is bounded: an address whose quota is unused is forgotten, and beyond `MAX_IPS` they share one.
+"""
+
+from __future__ import annotations
+
+from strandline.broker.quotas.entities import DEFAULT, Bounds, QuotaEntity, decide_ip
+from strandline.broker.quotas.rate import Meter
+from strandline.broker.quotas.sensors import Windows
+from strandline.runtime.config.values import INT_MAX
+
+MAX_IPS = 10_000
+
+
+class CreationRates:
+    """Pure; times are monotonic seconds."""
+
+    def __init__(self, windows: Windows, per_s: int) -> None:
+        """per_s: of the broker; the largest int sets no limit."""
+        self._windows = windows
+        self._of_ips: Bounds = {}
+        self._ips: dict[str, Meter] = {}
+        self.set_rate(per_s)
+
+    def set_rate(self, per_s: int) -> None:
+        """Of the broker as a whole, from now on."""
+        self._broker = None if per_s >= INT_MAX else self._meter(per_s)
+
+    def set_ip_bounds(self, bounds: Bounds) -> None:
+        """From now on; what was owed is forgotten."""
+        self._of_ips = dict(bounds)
+        self._ips.clear()
+
+    def accept_in_s(self, now: float) -> float:
+        """For how long the next connection to a listener of clients is left in the queue."""
+        return 0.0 if self._broker is None else self._broker.owed_s(now)
+
+    def note_accepted(self, now: float) -> None:
+        if self._broker is not None:
+            self._broker.take(1, now)
+
+    def refused_for_s(self, ip: str, now: float) -> float:
+        """For how long a new connection from there is kept before it is closed; 0: it is served."""
+        if not self._of_ips:
+            return 0.0
+        meter = self._meter_of(ip, now)
+        if meter is None:
+            return 0.0
+        if not meter.is_free(now):
+            return meter.owed_s(now)
+        owed_s = meter.take(1, now)
+        return 0.0 if meter.bound else owed_s
+
+    def _meter_of(self, ip: str, now: float) -> Meter | None:
+        found = self._ips.get(ip)
+        if found is not None:
+            return found
+        bound = decide_ip(self._of_ips, ip)
+        if bound is None:
+            return None
+        if len(self._ips) >= MAX_IPS:
+            self._ips = {each: meter for each, meter in self._ips.items() if not meter.is_as_new(now)}
+        if len(self._ips) >= MAX_IPS and QuotaEntity(ip=ip) not in self._of_ips:
+            ip = DEFAULT
+        return self._ips.setdefault(ip, self._meter(bound))
+
+    def _meter(self, bound: float) -> Meter:
+        return Meter(bound, self._windows.saved_s, self._windows.owed_s)

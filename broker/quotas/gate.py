@@ -1,0 +1,257 @@
+"""What quotas do to requests: each is counted under its sensor, and who exceeds one is told and held (`holding`).
+
+| quota | counts | when |
+|---|---|---|
+| producer_byte_rate | the bytes of Produce requests | as they come |
+| consumer_byte_rate | the record batches in answers to Fetch | as they leave; left out while something is owed |
+| request_percentage | time of the event loop in handlers, of any API | as they return; waiting costs nothing |
+| controller_mutation_rate | partitions created and deleted | `mutations` |
+
+This gate stands before the handlers only while there is such a quota (`RequestChannel.switch_gate`). Exempt is what
+brokers ask of each other: everything on a listener that they have for themselves, and, where they share one with
+clients, controllers' orders and the fetches of followers. A replica id on a client listener is refused, whoever forges
+it (`FetchHandler`).
+
+Sources: KafkaApis.handleProduceRequest, handleFetchRequest of Kafka 3.9; KIP-13, KIP-124, KIP-219.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Generator
+from functools import partial
+from typing import Any
+
+import msgspec
+import trio
+
+from strandline.broker.network.connection import Connection
+from strandline.broker.network.dialects import Regions
+from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request_channel import Handler, Held
+from strandline.broker.quotas.entities import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
+from strandline.broker.quotas.holding import InLine, must_wait, mute
+from strandline.broker.quotas.sensors import Sensor, Sensors
+from strandline.broker.steps import InSteps
+from strandline.protocol.api import Api, ApiKey, Scheduling
+from strandline.protocol.messages import FetchRequest, FetchResponse, Message, ProduceRequest, Request
+from strandline.runtime.disk import FileRegion
+
+MAX_HELD_BYTES = 512 * 1024
+"""A longer request that is here already passes, and owes: it would hold memory that others wait for. Such frames are
+not received while something is owed (`before_large`)."""
+MAX_THROTTLE_MS = 2**31 - 1
+
+
+class QuotaGate:
+    """See the module. clock: of the time that handlers take, in seconds."""
+
+    def __init__(
+        self, sensors: dict[str, Sensors], *, shares_listener: bool, clock: Callable[[], float] = trio.current_time
+    ) -> None:
+        """sensors: by the key of their quota. shares_listener: brokers speak on a listener that clients use, too."""
+        self._produced = sensors[PRODUCER_BYTE_RATE]
+        self._consumed = sensors[CONSUMER_BYTE_RATE]
+        self._spent = sensors[REQUEST_PERCENTAGE]
+        self._shares_listener = shares_listener
+        self._clock = clock
+
+    def __call__(self, api: Api, handler: Handler) -> Handler:
+        if api.inter_broker_only:
+            return handler
+        inner = handler
+        if api.key is ApiKey.PRODUCE and self._produced.bounds:
+            inner = partial(self._produce, handler)
+        elif api.key is ApiKey.FETCH and self._consumed.bounds:
+            inner = partial(self._fetch, handler)
+        if not self._spent.bounds:
+            return inner
+        return partial(self._timed if api.scheduling is Scheduling.INLINE else self._timed_queued, inner)
+
+    def before_large(self, connection: Connection, api: Api) -> InLine | None:
+        """What a connection waits for before a large frame of that API is received. Its user is known by then, its
+        client id where another request came before."""
+        if api.key is not ApiKey.PRODUCE or self._is_brokers_own(connection.context.is_inter_broker):
+            return None
+        now = trio.current_time()
+        sensor = self._produced.of(connection.context.principal, connection.context.client_id, now)
+        return None if sensor is None or not must_wait(connection, sensor, now) else InLine(sensor)
+
+    # --- bytes -------------------------------------------------------------------------------------------------------
+
+    def _produce(self, handler: Handler, request: RequestInHand[ProduceRequest]) -> Any:
+        now = trio.current_time()
+        sensor = self._sensor(self._produced, request, now)
+        if sensor is None:
+            return handler(request)
+        size_bytes = request.header.size_bytes
+        if must_wait(request.connection, sensor, now) and size_bytes <= MAX_HELD_BYTES:
+            return Held(InLine(sensor))
+        if owed_s := sensor.take(size_bytes, now):
+            mute(request.connection, sensor, owed_s)
+            request.on_answer(partial(_tell, sensor))
+        return handler(request)
+
+    def _fetch(self, handler: Handler, request: RequestInHand[FetchRequest]) -> Any:
+        message, now = request.message, trio.current_time()
+        sensor = self._sensor(self._consumed, request, now)
+        if sensor is None:
+            return handler(request)
+        if must_wait(request.connection, sensor, now):
+            return Held(InLine(sensor))
+        # Else one answer could take what the quota gives in a minute.
+        most_bytes = max(int(sensor.meter.bound * self._consumed.windows.size_s), 1)
+        if most_bytes < message.max_bytes:
+            request.message = msgspec.structs.replace(
+                message, max_bytes=most_bytes, min_bytes=min(message.min_bytes, most_bytes)
+            )
+        request.on_answer(partial(self._fetched, sensor, request))
+        return handler(request)
+
+    def _fetched(
+        self, sensor: Sensor, request: RequestInHand[FetchRequest], message: Message | None, regions: Regions
+    ) -> tuple[Message, Regions] | None:
+        size_bytes = sum(map(_size, regions))
+        if not size_bytes or not isinstance(message, FetchResponse):
+            return None
+        now = trio.current_time()
+        owed_s = sensor.meter.owed_s(now)
+        if owed_s:  # others took it while this one waited: the batches stay here, and are asked for again
+            regions = ()
+        else:
+            owed_s = sensor.take(size_bytes, now)
+        if not owed_s:
+            return None
+        mute(request.connection, sensor, owed_s)
+        return throttled(message, owed_s), regions
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    def _timed(self, handler: Handler, request: RequestInHand[Request]) -> Any:
+        """100 percent are the whole event loop: what is taken is hundredths of it."""
+        now = trio.current_time()
+        sensor = self._sensor(self._spent, request, now)
+        if sensor is None:
+            return handler(request)
+        if must_wait(request.connection, sensor, now):
+            return Held(InLine(sensor))
+        hooks = request.hooks
+        watch = _Watch(self._clock, sensor, request)
+        try:
+            remainder = watch.timed(partial(handler, request))
+        finally:
+            watch.charge()
+        if isinstance(remainder, Held):
+            request.hooks = hooks
+        if remainder is None or isinstance(remainder, Held | InSteps):
+            return remainder
+        return partial(_await_timed, watch, remainder)
+
+    async def _timed_queued(self, handler: Handler, request: RequestInHand[Request]) -> Any:
+        sensor = self._sensor(self._spent, request, trio.current_time())
+        if sensor is None:
+            return await handler(request)
+        return await _await_timed(_Watch(self._clock, sensor, request), partial(handler, request))
+
+    # --- whose -------------------------------------------------------------------------------------------------------
+
+    def _sensor(self, sensors: Sensors, request: RequestInHand[Any], now: float) -> Sensor | None:
+        context = request.context
+        if self._is_brokers_own(context.is_inter_broker):
+            return None
+        if request.api.key is ApiKey.FETCH and context.is_inter_broker and request.message.replica_id >= 0:
+            return None
+        return sensors.of(context.principal, context.client_id, now)
+
+    def _is_brokers_own(self, is_inter_broker: bool) -> bool:
+        return is_inter_broker and not self._shares_listener
+
+
+class _Watch:
+    """Counts what a request takes of the event loop; the answer, on its way out, tells if that is too much."""
+
+    def __init__(self, clock: Callable[[], float], sensor: Sensor, request: RequestInHand[Any]) -> None:
+        self._clock = clock
+        self._sensor = sensor
+        self._connection = request.connection
+        self._began: float | None = None
+        self._spent_s = 0.0
+        request.on_answer(self._answered)
+
+    def timed(self, step: Callable[[], Any]) -> Any:
+        self._began = self._clock()
+        try:
+            return step()
+        finally:
+            self._spent_s += self._clock() - self._began
+            self._began = None
+
+    def charge(self) -> float:
+        """Take what was spent since the last charge; returns for how long it is made up for."""
+        if self._began is not None:
+            now = self._clock()
+            self._spent_s += now - self._began
+            self._began = now
+        spent_s, self._spent_s = self._spent_s, 0.0
+        if not spent_s:
+            return 0.0
+        owed_s = self._sensor.take(spent_s * 100, trio.current_time())
+        if owed_s:
+            mute(self._connection, self._sensor, owed_s)
+        return owed_s
+
+    def _answered(self, message: Message | None, regions: Regions) -> tuple[Message, Regions] | None:
+        owed_s = self.charge()
+        return (throttled(message, owed_s), regions) if owed_s and message is not None else None
+
+
+class _Steps:
+    """An awaitable whose steps are timed one by one: what it waits for is not."""
+
+    def __init__(self, watch: _Watch, awaited: Awaitable[Any]) -> None:
+        self._watch = watch
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps = self._awaited.__await__()
+        send: Callable[[], Any] = partial(next, steps)
+        while True:
+            try:
+                asked = self._watch.timed(send)
+            except StopIteration as end:
+                return end.value
+            try:
+                send = partial(steps.send, (yield asked))
+            except BaseException as error:
+                send = partial(steps.throw, error)
+
+
+async def _await_timed(watch: _Watch, begin: Callable[[], Awaitable[Any]]) -> Any:
+    try:
+        return await _Steps(watch, begin())
+    finally:
+        watch.charge()
+
+
+# --- answers -----------------------------------------------------------------------------------------------------
+
+
+def _tell(sensor: Sensor, message: Message | None, regions: Regions) -> tuple[Message, Regions] | None:
+    if message is None:
+        return None
+    return throttled(message, sensor.meter.owed_s(trio.current_time())), regions
+
+
+def throttled(message: Message, owed_s: float) -> Message:
+    """The answer that tells it, in whole milliseconds, rounded up. The longest of several counts."""
+    told_ms = getattr(message, "throttle_time_ms", None)
+    owed_ms = min(math.ceil(owed_s * 1000), MAX_THROTTLE_MS)
+    if told_ms is None or told_ms >= owed_ms:
+        return message
+    return msgspec.structs.replace(message, throttle_time_ms=owed_ms)
+
+
+def _size(region: FileRegion | memoryview | bytes | None) -> int:
+    if region is None:
+        return 0
+    return region.length if isinstance(region, FileRegion) else len(region)

@@ -1,0 +1,154 @@
+"""The quota of what the controller has to do: partitions that are created and deleted (`controller_mutation_rate`).
+
+A client that was quiet may ask for what its quota gives in all windows at once, also for a little more: what it asks
+for is not divided. While something is owed, whoever speaks a version that knows the error is refused, topic by topic,
+with THROTTLING_QUOTA_EXCEEDED and the time after which to repeat (strict); older ones get what they ask for, and are
+muted. What fails is not counted, nor is what is only validated.
+
+Source: ControllerMutationQuotaManager of Kafka 3.9, KIP-599.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import trio
+
+from strandline.broker.network.dialects import Regions
+from strandline.broker.network.dialects.kafka import KAFKA
+from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request_channel import Handler
+from strandline.broker.quotas.gate import throttled
+from strandline.broker.quotas.holding import mute
+from strandline.broker.quotas.sensors import Sensor, Sensors
+from strandline.protocol.api import Api, ApiKey
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    Message,
+    Request,
+)
+
+FIRST_STRICT = {ApiKey.CREATE_TOPICS: 6, ApiKey.CREATE_PARTITIONS: 3, ApiKey.DELETE_TOPICS: 5}
+"""Versions of Kafka's dialect that know the error. The native one always does."""
+REFUSED = "the quota of partitions created and deleted (controller_mutation_rate) is used up; repeat after {} ms"
+
+T = TypeVar("T")
+
+
+class _Asked(NamedTuple):
+    """Topics that a request is about, each with the partitions that it is to count for; and how to ask for fewer."""
+
+    topics: Sequence[tuple[Any, int]]
+    of: Callable[[list[Any]], Request]
+
+
+class MutationGate:
+    """See the module. partitions_of: how many a topic has, by its name or id (0: it is not known). default_partitions:
+    of a topic for which no number is asked."""
+
+    def __init__(
+        self,
+        sensors: Sensors,
+        partitions_of: Callable[[str | bytes], int],
+        default_partitions: Callable[[], int],
+        *,
+        shares_listener: bool,
+    ) -> None:
+        self._sensors = sensors
+        self._partitions_of = partitions_of
+        self._default_partitions = default_partitions
+        self._shares_listener = shares_listener
+
+    def __call__(self, api: Api, handler: Handler) -> Handler:
+        return partial(self._limited, handler) if api.key in FIRST_STRICT and self._sensors.bounds else handler
+
+    async def _limited(self, handler: Handler, request: RequestInHand[Any]) -> Any:
+        context = request.context
+        now = trio.current_time()
+        is_own = context.is_inter_broker and not self._shares_listener
+        sensor = None if is_own else self._sensors.of(context.principal, context.client_id, now)
+        asked = None if sensor is None else self._asked(request.message)
+        if sensor is None or asked is None:
+            return await handler(request)
+        is_strict = request.dialect is not KAFKA or request.header.version >= FIRST_STRICT[request.api.key]
+        passed: list[Any] = []
+        refused: list[Any] = []
+        counts: list[int] = []
+        for topic, partitions in asked.topics:
+            if is_strict and not sensor.meter.is_free(now):
+                refused.append(topic)
+            else:
+                sensor.take(partitions, now)
+                passed.append(topic)
+                counts.append(partitions)
+        refusal = None
+        if refused:
+            text = REFUSED.format(round(sensor.meter.owed_s(now) * 1000))
+            refusal = request.api.failure(asked.of(refused), ErrorCode.THROTTLING_QUOTA_EXCEEDED, text)
+            request.message = asked.of(passed)
+        request.on_answer(partial(self._answered, sensor, request, refusal, counts))
+        if refusal is not None and not passed:
+            return msgspec.structs.replace(refusal, **{_results_of(refusal): []})
+        return await handler(request)
+
+    def _answered(
+        self,
+        sensor: Sensor,
+        request: RequestInHand[Any],
+        refusal: Message | None,
+        counts: list[int],
+        message: Message | None,
+        regions: Regions,
+    ) -> tuple[Message, Regions] | None:
+        now = trio.current_time()
+        if message is None:
+            return None
+        place = _results_of(message)
+        results = getattr(message, place)
+        failed = sum(count for count, result in zip(counts, results, strict=False) if result.error_code)
+        if failed:
+            sensor.take(-failed, now)
+        if refusal is not None:
+            message = msgspec.structs.replace(message, **{place: [*results, *getattr(refusal, place)]})
+        owed_s = sensor.meter.owed_s(now)
+        if owed_s:
+            mute(request.connection, sensor, owed_s)
+            message = throttled(message, owed_s)
+        return message, regions
+
+    def _asked(self, message: Request) -> _Asked | None:
+        replaced = partial(msgspec.structs.replace, message)
+        if isinstance(message, CreateTopicsRequest):
+            created = [(topic, self._created(topic)) for topic in message.topics]
+            return None if message.validate_only else _Asked(created, lambda topics: replaced(topics=topics))
+        if isinstance(message, CreatePartitionsRequest):
+            added = [(topic, max(topic.count - self._partitions_of(topic.name), 0)) for topic in message.topics]
+            return None if message.validate_only else _Asked(added, lambda topics: replaced(topics=topics))
+        if isinstance(message, DeleteTopicsRequest):
+            named = [(name, self._partitions_of(name)) for name in message.topic_names]
+            deleted = [(each, self._partitions_of(each.name or each.topic_id)) for each in message.topics]
+            return _Asked(
+                [*named, *deleted],
+                lambda topics: replaced(
+                    topic_names=[each for each in topics if isinstance(each, str)],
+                    topics=[each for each in topics if not isinstance(each, str)],
+                ),
+            )
+        return None
+
+    def _created(self, topic: CreatableTopic) -> int:
+        if topic.assignments:
+            return len(topic.assignments)
+        return topic.num_partitions if topic.num_partitions > 0 else self._default_partitions()
+
+
+def _results_of(message: Message) -> str:
+    """The field that has a result for each topic."""
+    return next(name for name in ("topics", "responses", "results") if name in type(message).__struct_fields__)

@@ -1,0 +1,196 @@
+"""All quotas of a broker: read from ZooKeeper when they change, and put into effect.
+
+`/config/users`, `/config/clients`, `/config/ips` are kinds of `admin/config_changes`, which says what is to be read
+again. A value that cannot be used, or a znode that cannot be read, is named, and the last good one counts on: who
+mistypes a quota neither removes it nor stops anybody. Whom an altered quota holds is let go.
+
+There is a gate before the handlers only while a quota of clients is set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from functools import partial
+
+import structlog
+import trio
+
+from strandline.broker.network.request_channel import RequestChannel
+from strandline.broker.quotas.connections import CreationRates
+from strandline.broker.quotas.entities import (
+    CLIENTS,
+    CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    KINDS,
+    OF_CLIENTS,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    USERS,
+    InvalidQuota,
+    QuotaEntity,
+    entity_at,
+    read_quota,
+)
+from strandline.broker.quotas.gate import QuotaGate
+from strandline.broker.quotas.holding import let_go
+from strandline.broker.quotas.mutations import MutationGate
+from strandline.broker.quotas.sensors import SensorRow, Sensors, Windows
+from strandline.protocol.znodes import CONFIG_PATH
+from strandline.runtime.config.broker import BrokerConfig
+from strandline.runtime.config.dynamic import CurrentConfig
+from strandline.runtime.config.standing import Standing, read_overrides
+from strandline.runtime.coordination import Coordination
+
+RESOURCES = {
+    PRODUCER_BYTE_RATE: "Produce",
+    CONSUMER_BYTE_RATE: "Fetch",
+    REQUEST_PERCENTAGE: "Request",
+    CONTROLLER_MUTATION_RATE: "ControllerMutation",
+}
+"""Kafka's names of what is limited, in figures."""
+FOREIGN_PREFIX = "SCRAM-"
+"""Credentials stand beside the quotas of a user."""
+
+
+class Quotas:
+    """See the module."""
+
+    def __init__(
+        self, current: CurrentConfig, coordination: Coordination, log: structlog.typing.FilteringBoundLogger
+    ) -> None:
+        config = current.value
+        bytes_windows = Windows(
+            config.quota_window_size_seconds, config.quota_window_num, config.quota_window_size_seconds
+        )
+        size_s, count = config.controller_quota_window_size_seconds, config.controller_quota_window_num
+        self.sensors = {
+            key: Sensors(
+                RESOURCES[key],
+                # A client that was quiet may create what its quota gives in all windows at once (KIP-599).
+                Windows(size_s, count, size_s * count) if key == CONTROLLER_MUTATION_RATE else bytes_windows,
+            )
+            for key in OF_CLIENTS
+        }
+        self.connections = CreationRates(bytes_windows, config.max_connection_creation_rate)
+        current.watch(
+            lambda: self.connections.set_rate(current.value.max_connection_creation_rate),
+            BrokerConfig.max_connection_creation_rate,
+        )
+        self._coordination = coordination
+        self._log = log
+        self._values: dict[QuotaEntity, dict[str, float]] = {}
+        self._faults: dict[QuotaEntity, str] = {}
+        self._put_into_effect: Callable[[], None] = lambda: None
+
+    def limit(self, channel: RequestChannel, gate: QuotaGate, mutations: MutationGate) -> None:
+        """Have them hold the requests of that channel."""
+
+        def put_into_effect() -> None:
+            if not any(each.bounds for each in self.sensors.values()):
+                channel.switch_gate(None)
+                channel.before_large = None
+                return
+            channel.switch_gate(lambda api, handler: gate(api, mutations(api, handler)))
+            channel.before_large = gate.before_large
+
+        self._put_into_effect = put_into_effect
+        put_into_effect()
+
+    @property
+    def values(self) -> dict[QuotaEntity, dict[str, float]]:
+        """What counts: entity → key → bound."""
+        return self._values
+
+    def rows(self) -> Iterator[SensorRow]:
+        """For figures: who passed something lately, how much of it, and for how long who exceeds it is held."""
+        now = trio.current_time()
+        for sensors in self.sensors.values():
+            yield from sensors.rows(now)
+
+    # --- what stands in ZooKeeper ------------------------------------------------------------------------------------
+
+    def readers(self) -> dict[str, tuple[Callable[[Collection[str] | None], Awaitable[None]], Callable[[], list[str]]]]:
+        """For each kind of entities: reads those with these names again, or all (None); which wait to be mended."""
+        return {kind: (partial(self._read_again, kind), partial(self._troubled, kind)) for kind in KINDS}
+
+    async def read_all(self) -> None:
+        """CoordinationError."""
+        for kind in KINDS:
+            await self._read_again(kind, None)
+
+    async def _read_again(self, kind: str, names: Collection[str] | None) -> None:
+        if names is None:
+            found = await self._find(kind)
+            asked = {*found, *(each for each in self._values | self._faults if each.path.startswith(f"{kind}/"))}
+        else:
+            asked = {entity for name in names if (entity := entity_at(f"{kind}/{name}")) is not None}
+        entities = sorted(asked, key=lambda each: each.path)
+        standing = await read_overrides(self._coordination, [f"{CONFIG_PATH}/{each.path}" for each in entities])
+        for entity, each in zip(entities, standing, strict=True):
+            self._take_over(entity, each)
+        self._apply()
+
+    async def _find(self, kind: str) -> list[QuotaEntity]:
+        """All that have a znode."""
+        [names] = await self._coordination.children_many([f"{CONFIG_PATH}/{kind}"])
+        paths = [f"{kind}/{name}" for name in names or ()]
+        if kind == USERS:
+            folders = [f"{path}/{CLIENTS}" for path in paths]
+            below = await self._coordination.children_many([f"{CONFIG_PATH}/{folder}" for folder in folders])
+            paths += [f"{folder}/{name}" for folder, names in zip(folders, below, strict=True) for name in names or ()]
+        return [entity for path in paths if (entity := entity_at(path)) is not None]
+
+    def _take_over(self, entity: QuotaEntity, standing: Standing) -> None:
+        before = self._values.get(entity, {})
+        faults: list[str] = []
+        if standing.overrides is None:
+            values = before
+            faults.append(standing.why)
+        else:
+            values = {}
+            for key, text in standing.overrides.items():
+                if key.startswith(FOREIGN_PREFIX):
+                    continue
+                try:
+                    values[key] = read_quota(entity, key, text)
+                except InvalidQuota as error:
+                    faults.append(str(error))
+                    if key in before:
+                        values[key] = before[key]
+        if values != before:
+            self._log.info("quotas changed", entity=entity.path, quotas=values)
+        self._tell(entity, "; ".join(faults))
+        if values:
+            self._values[entity] = values
+        else:
+            self._values.pop(entity, None)
+
+    def _tell(self, entity: QuotaEntity, fault: str) -> None:
+        """Once for as long as it stays the same."""
+        if fault == self._faults.get(entity, ""):
+            return
+        if fault:
+            self._faults[entity] = fault
+            self._log.error(
+                "a quota is to be mended: the last good value counts until then", entity=entity.path, why=fault
+            )
+        else:
+            del self._faults[entity]
+
+    def _troubled(self, kind: str) -> list[str]:
+        return [each.path.removeprefix(f"{kind}/") for each in self._faults if each.path.startswith(f"{kind}/")]
+
+    def _apply(self) -> None:
+        now = trio.current_time()
+        for key, sensors in self.sensors.items():
+            bounds = _bounds(key, self._values)
+            if bounds != sensors.bounds:
+                for sensor in sensors.set_bounds(bounds, now):
+                    let_go(sensor)
+        self.connections.set_ip_bounds(_bounds(CONNECTION_CREATION_RATE, self._values))
+        self._put_into_effect()
+
+
+def _bounds(key: str, values: dict[QuotaEntity, dict[str, float]]) -> dict[QuotaEntity, float]:
+    return {entity: each[key] for entity, each in values.items() if key in each}
