@@ -34,6 +34,7 @@ from strandline.broker.handlers.inventory import InventoryHandler
 from strandline.broker.handlers.orders import OrderHandlers
 from strandline.broker.handlers.producer_ids import ProducerIdHandler
 from strandline.broker.handlers.queries import QueryHandler
+from strandline.broker.handlers.quotas import QuotaHandlers
 from strandline.broker.membership.cluster_identity import find_cluster
 from strandline.broker.membership.leaving import leave_cluster
 from strandline.broker.membership.producer_ids import take_block
@@ -203,9 +204,10 @@ class Broker:
         self.work = WorkQueue(self.config.queued_max_requests)
         self._build_data_plane(self.unflushed_connections.flush, self.work.put)
         self._build_control()
+        self.quotas = Quotas(self.config_changes.config, self.coordination, self._log)
         self.channel = self._build_channel()
         self._follow_changes()
-        self.quotas = self._build_quotas()
+        self._limit_by_quotas()
         self.listeners = Listeners(
             self.config_changes.config, self.environment.network, self.channel, self._log, self.quotas.connections
         )
@@ -319,28 +321,26 @@ class Broker:
             self.log_manager, replicas, environment.disk, environment.blocking, cluster_id=self._cluster_id
         )
 
-    def _build_quotas(self) -> Quotas:
-        """Read before anybody is served, and again when they change."""
-        current, metadata = self.config_changes.config, self.data.metadata
-        quotas = Quotas(current, self.coordination, self._log)
+    def _limit_by_quotas(self) -> None:
+        """They are read before anybody is served, and again when they change."""
+        quotas, metadata, current = self.quotas, self.data.metadata, self.config_changes.config
         for kind, (read_again, troubled) in quotas.readers().items():
             self.config_changes.kinds[kind] = EntityKind(read_again, troubled)
         shares_listener = len(self.config.listeners) == 1
-        gate = QuotaGate(quotas.sensors, shares_listener=shares_listener)
         mutations = MutationGate(
             quotas.sensors[CONTROLLER_MUTATION_RATE],
             metadata.partitions_of,
             lambda: current.value.num_partitions,
             shares_listener=shares_listener,
         )
-        quotas.limit(self.channel, gate, mutations)
-        return quotas
+        quotas.limit(self.channel, QuotaGate(quotas.sensors, shares_listener=shares_listener), mutations)
 
     def _build_channel(self) -> RequestChannel:
         """Which handler serves which API, and in which dialects."""
         config, queries, inventory = self.config, self.queries, self.inventory
         groups = GroupHandlers(self.groups, self.data.replicas, self.creations.add)
         offsets = OffsetHandlers(self.groups, self.data.replicas)
+        quotas = QuotaHandlers(self.quotas, self.coordination, self._log)
         return RequestChannel(
             handlers={
                 ApiKey.PRODUCE: self.data.produce.handle,
@@ -369,6 +369,8 @@ class Broker:
                 ApiKey.OFFSET_COMMIT: offsets.commit,
                 ApiKey.OFFSET_FETCH: offsets.fetch,
                 ApiKey.OFFSET_DELETE: offsets.delete,
+                ApiKey.DESCRIBE_CLIENT_QUOTAS: quotas.describe,
+                ApiKey.ALTER_CLIENT_QUOTAS: quotas.alter,
                 **{api.key: self.controller_link.handle for api in APIS.values() if api.is_controllers},
                 ApiKey.LEADER_AND_ISR: self.orders.leader_and_isr,
                 ApiKey.STOP_REPLICA: self.orders.stop_replica,

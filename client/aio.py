@@ -358,6 +358,8 @@ class AioAdmin(_AioClient[Admin]):
     describe_configs = awaited(TrioAdmin.describe_configs)
     describe_topic_configs = awaited(TrioAdmin.describe_topic_configs)
     alter_configs = awaited(TrioAdmin.alter_configs)
+    describe_quotas = awaited(TrioAdmin.describe_quotas)
+    alter_quotas = awaited(TrioAdmin.alter_quotas)
     recover = awaited(TrioAdmin.recover)
     delete_records = awaited(TrioAdmin.delete_records)
     describe_producers = awaited(TrioAdmin.describe_producers)

@@ -279,6 +279,8 @@ class Admin(Front[TrioAdmin]):
     describe_configs = blocking(TrioAdmin.describe_configs)
     describe_topic_configs = blocking(TrioAdmin.describe_topic_configs)
     alter_configs = blocking(TrioAdmin.alter_configs)
+    describe_quotas = blocking(TrioAdmin.describe_quotas)
+    alter_quotas = blocking(TrioAdmin.alter_quotas)
     recover = blocking(TrioAdmin.recover)
     delete_records = blocking(TrioAdmin.delete_records)
     describe_producers = blocking(TrioAdmin.describe_producers)

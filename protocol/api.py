@@ -53,6 +53,8 @@ class ApiKey(enum.IntEnum):
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
 
@@ -332,6 +334,22 @@ _ROWS = (
         m.OffsetDeleteResponse,
         failed.of_the_whole(m.OffsetDeleteResponse),
         kafka=(0, 0),
+    ),
+    Api(
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        m.DescribeClientQuotasRequest,
+        m.DescribeClientQuotasResponse,
+        failed.with_message(m.DescribeClientQuotasResponse),
+        Scheduling.ADMIN,
+        kafka=(0, 1),
+    ),
+    Api(
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        m.AlterClientQuotasRequest,
+        m.AlterClientQuotasResponse,
+        failed.alter_client_quotas,
+        Scheduling.ADMIN,
+        kafka=(0, 1),
     ),
     Api(
         ApiKey.DESCRIBE_CLUSTER,

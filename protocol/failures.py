@@ -165,6 +165,11 @@ def describe_producers(request: m.DescribeProducersRequest | None, code: int, te
     )
 
 
+def alter_client_quotas(request: m.AlterClientQuotasRequest | None, code: int, text: str | None) -> Message:
+    entities = [] if request is None else [entry.entity for entry in request.entries]
+    return m.AlterClientQuotasResponse([m.AlterQuotaResult(code, text, entity) for entity in entities or [[]]])
+
+
 def find_coordinator(request: m.FindCoordinatorRequest | None, code: int, text: str | None) -> Message:
     keys = [NO_GROUP] if request is None else request.coordinator_keys or []
     found = [m.Coordinator(key, NO_BROKER, "", -1, code, text) for key in keys]

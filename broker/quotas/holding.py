@@ -25,12 +25,16 @@ class Muted:
     def __init__(self, sensor: Sensor, until: float) -> None:
         """until: on trio's clock."""
         self._sensor = sensor
+        self._changes = sensor.changes
         self.until = until
 
     async def wait(self, connection: Connection) -> None:
-        await connection.wait_for_time(lambda: self.until)
-        if self._sensor.muted.get(connection) is self:
-            del self._sensor.muted[connection]
+        muted = self._sensor.muted
+        muted[connection] = None
+        try:
+            await connection.wait_for_time(lambda: self.until if self._changes == self._sensor.changes else 0.0)
+        finally:
+            del muted[connection]
 
 
 class InLine:
@@ -63,7 +67,7 @@ def mute(connection: Connection, sensor: Sensor, owed_s: float) -> None:
     until = trio.current_time() + owed_s
     if isinstance(connection.brake, Muted) and connection.brake.until >= until:
         return
-    connection.brake = sensor.muted[connection] = Muted(sensor, until)
+    connection.brake = Muted(sensor, until)
 
 
 def must_wait(connection: Connection, sensor: Sensor, now: float) -> bool:
@@ -75,9 +79,6 @@ def must_wait(connection: Connection, sensor: Sensor, now: float) -> bool:
 def let_go(sensor: Sensor) -> None:
     """Its quota is another one now, or none: nothing is owed any more."""
     sensor.meter.set_bound(sensor.meter.bound)
-    for connection, muted in sensor.muted.items():
-        muted.until = 0.0
-        connection.wake()
-    sensor.muted.clear()
-    for connection in sensor.line:
+    sensor.changes += 1
+    for connection in (*sensor.muted, *sensor.line):
         connection.wake()

@@ -39,8 +39,8 @@ from strandline.broker.quotas.sensors import SensorRow, Sensors, Windows
 from strandline.protocol.znodes import CONFIG_PATH
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.dynamic import CurrentConfig
-from strandline.runtime.config.standing import Standing, read_overrides
-from strandline.runtime.coordination import Coordination
+from strandline.runtime.config.standing import Standing, standing_of
+from strandline.runtime.coordination import Coordination, Znode
 
 RESOURCES = {
     PRODUCER_BYTE_RATE: "Produce",
@@ -126,9 +126,10 @@ class Quotas:
         else:
             asked = {entity for name in names if (entity := entity_at(f"{kind}/{name}")) is not None}
         entities = sorted(asked, key=lambda each: each.path)
-        standing = await read_overrides(self._coordination, [f"{CONFIG_PATH}/{each.path}" for each in entities])
-        for entity, each in zip(entities, standing, strict=True):
-            self._take_over(entity, each)
+        paths = [f"{CONFIG_PATH}/{each.path}" for each in entities]
+        znodes = await self._coordination.get_many(paths)
+        for entity, path, znode in zip(entities, paths, znodes, strict=True):
+            self._take_over(entity, quota_standing(path, znode))
         self._apply()
 
     async def _find(self, kind: str) -> list[QuotaEntity]:
@@ -194,3 +195,8 @@ class Quotas:
 
 def _bounds(key: str, values: dict[QuotaEntity, dict[str, float]]) -> dict[QuotaEntity, float]:
     return {entity: each[key] for entity, each in values.items() if key in each}
+
+
+def quota_standing(path: str, znode: Znode | None) -> Standing:
+    """What stands there. A user whose client ids alone have quotas has a znode without anything in it."""
+    return Standing({}) if znode is None or not znode.data else standing_of(path, znode)

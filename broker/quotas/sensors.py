@@ -39,7 +39,19 @@ class Sensor:
     """What those pass together who share a quota. `line` and `muted` are of `holding`: whose requests wait for their
     turn, in order, and who is not read until a time."""
 
-    __slots__ = ("client_id", "entity", "line", "meter", "muted", "rate", "throttled", "turn_of", "used_at", "user")
+    __slots__ = (
+        "changes",
+        "client_id",
+        "entity",
+        "line",
+        "meter",
+        "muted",
+        "rate",
+        "throttled",
+        "turn_of",
+        "used_at",
+        "user",
+    )
 
     def __init__(self, decided: Decided, windows: Windows, user: str, client_id: str) -> None:
         self.entity = decided.entity
@@ -51,7 +63,9 @@ class Sensor:
         """How often it was exceeded."""
         self.used_at = 0.0
         self.line: dict[Any, None] = {}
-        self.muted: dict[Any, Any] = {}
+        self.muted: dict[Any, None] = {}
+        self.changes = 0
+        """How often another quota began to count: who was muted before is let go."""
         self.turn_of: object = None
         """Whose request may pass before those in line: it has been the first of them."""
 

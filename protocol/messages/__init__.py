@@ -11,4 +11,5 @@ from strandline.protocol.messages.inventory import *  # noqa: F403
 from strandline.protocol.messages.operations import *  # noqa: F403
 from strandline.protocol.messages.partitions import *  # noqa: F403
 from strandline.protocol.messages.producers import *  # noqa: F403
+from strandline.protocol.messages.quotas import *  # noqa: F403
 from strandline.protocol.messages.reassignments import *  # noqa: F403

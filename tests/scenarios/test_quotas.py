@@ -1,0 +1,384 @@
+"""Quotas on whole brokers: altered while they run, held whoever tries to dodge, and nobody else notices."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from strandline.broker.quotas.quotas import Quotas
+from strandline.client.connection import Connection
+from strandline.client.errors import AnsweredError, ClientError
+from strandline.client.quotas import DEFAULT_ENTITY, QuotaOwner
+from strandline.protocol.api import ApiKey
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from strandline.protocol.records.codec import build_batch
+from strandline.protocol.types import TopicPartition
+from strandline.protocol.znodes import CONFIG_PATH, ConfigZnode
+from strandline.runtime.network import TransportClosed
+from strandline.testkit.cluster import MemoryCluster
+from support.kafka_client import KafkaClient
+from support.kafka_frames import kafka_frame
+
+BATCH = build_batch([(1, None, bytes(20_000))], "none")
+RATE = 200_000
+MINUTE_S = 60
+ANYONE = QuotaOwner(user="ANONYMOUS")
+T0 = TopicPartition("t", 0)
+
+
+@asynccontextmanager
+async def cluster_of_one() -> AsyncIterator[MemoryCluster]:
+    async with MemoryCluster(1).running() as cluster:
+        async with cluster.admin() as admin:
+            await admin.create_topic("t", 1, 1)
+        yield cluster
+
+
+async def alter(cluster: MemoryCluster, owner: QuotaOwner, **changes: float | None) -> None:
+    async with cluster.admin() as admin:
+        await admin.alter_quotas(owner, changes)
+
+    names = ["<default>" if name is DEFAULT_ENTITY else name for name in owner]
+
+    def counts(quotas: Quotas) -> bool:
+        found = [values for entity, values in quotas.values.items() if [*entity] == names]
+        return all((found[0].get(key) if found else None) == value for key, value in changes.items())
+
+    brokers = [cluster.broker(number) for number in cluster.nodes]
+    await cluster.until(lambda: all(counts(each.quotas) for each in brokers), "the quota counts")
+
+
+async def connect(cluster: MemoryCluster, client_id: str = "", broker: int = 1) -> Connection:
+    (address,) = cluster.broker(broker).listeners.addresses.values()
+    return await Connection.open(cluster.network.node("client"), address, client_id=client_id, timeout_ms=600_000)
+
+
+async def produce(connection: Connection, acks: int = 1) -> ProduceResponse:
+    data = [TopicProduceData("t", [PartitionProduceData(0, len(BATCH))])]
+    answer, _ = await connection.roundtrip(ProduceRequest(acks, 30_000, data), [BATCH])
+    assert isinstance(answer, ProduceResponse)
+    assert not answer.responses[0].partition_responses[0].error_code
+    return answer
+
+
+async def fetch(connection: Connection, offset: int, replica_id: int = -1) -> tuple[FetchResponse, int]:
+    topics = [FetchTopic("t", [FetchPartition(0, offset, 2**20)])]
+    answer, records = await connection.roundtrip(FetchRequest(500, 1, 2**24, topics, replica_id))
+    assert isinstance(answer, FetchResponse)
+    return answer, len(records)
+
+
+async def kafka_client(cluster: MemoryCluster) -> KafkaClient:
+    (address,) = cluster.broker(1).listeners.addresses.values()
+    return KafkaClient(await cluster.network.node("kafka client").connect(address))
+
+
+async def kafka_produce(client: KafkaClient) -> Any:
+    data = [{"name": "t", "partition_data": [{"index": 0, "records": BATCH}]}]
+    return await client.ask(ApiKey.PRODUCE, 9, acks=1, timeout=timedelta(seconds=30), topic_data=data)
+
+
+def log_bytes(cluster: MemoryCluster) -> int:
+    return cluster.partition(1, T0).log.log_end_offset * len(BATCH)
+
+
+async def during(seconds: float, *loops: Callable[[], Any]) -> None:
+    """Each runs again and again for so long."""
+
+    async def repeat(act: Callable[[], Any]) -> None:
+        while True:
+            await act()
+
+    with trio.move_on_after(seconds):
+        async with trio.open_nursery() as nursery:
+            for act in loops:
+                nursery.start_soon(repeat, act)
+
+
+async def test_three_producers_of_both_dialects_keep_to_the_quota_of_their_user_whatever_they_try(
+    autojump_clock: MockClock,
+) -> None:
+    async with cluster_of_one() as cluster:
+        await alter(cluster, ANYONE, producer_byte_rate=RATE)
+        fair, kafka = await connect(cluster, "fair"), await kafka_client(cluster)
+        many = [await connect(cluster, f"dodger-{number}") for number in range(10)]
+        names = iter(range(100_000))
+
+        async def made_anew() -> None:
+            connection = await connect(cluster, f"new-{next(names)}")
+            try:
+                await produce(connection)
+            finally:
+                connection.close()
+
+        before = log_bytes(cluster)
+        await during(
+            MINUTE_S,
+            lambda: produce(fair),
+            lambda: kafka_produce(kafka),
+            *(lambda each=each: produce(each) for each in many),
+            *([made_anew] * 5),
+        )
+        assert (log_bytes(cluster) - before) / (RATE * MINUTE_S) == pytest.approx(1, abs=0.05)
+
+
+async def test_consumers_keep_to_it_also_by_many_connections(autojump_clock: MockClock) -> None:
+    async with cluster_of_one() as cluster:
+        source = await connect(cluster)
+        for _ in range(100):
+            await produce(source)
+        await alter(cluster, ANYONE, consumer_byte_rate=RATE)
+        read: list[int] = []
+
+        async def consume(connection: Connection) -> None:
+            read.append((await fetch(connection, 0))[1])
+
+        connections = [await connect(cluster, f"c-{number}") for number in range(8)]
+        await during(MINUTE_S, *(lambda each=each: consume(each) for each in connections))
+        assert sum(read) / (RATE * MINUTE_S) == pytest.approx(1, abs=0.05)
+
+
+async def test_who_waits_for_records_gets_them_within_the_quota(autojump_clock: MockClock) -> None:
+    """Many fetches wait, one record comes, and all would be answered at once."""
+    async with cluster_of_one() as cluster:
+        await alter(cluster, ANYONE, consumer_byte_rate=1000)
+        source, told = await connect(cluster), []
+
+        async def wait(connection: Connection) -> None:
+            told.append(await fetch(connection, 0))
+
+        async with trio.open_nursery() as nursery:
+            for number in range(5):
+                nursery.start_soon(wait, await connect(cluster, f"c-{number}"))
+            await trio.sleep(0.1)
+            await produce(source)
+        assert sorted(size for _, size in told) == [0, 0, 0, 0, len(BATCH)]
+        assert all(10_000 <= answer.throttle_time_ms <= 11_000 for answer, _ in told)
+
+
+async def test_who_exceeds_it_is_told_and_muted_and_others_notice_nothing(autojump_clock: MockClock) -> None:
+    async with cluster_of_one() as cluster:
+        await alter(cluster, QuotaOwner(client_id="slow"), producer_byte_rate=len(BATCH) // 2)
+        slow, other = await connect(cluster, "slow"), await connect(cluster, "other")
+        first = await produce(slow)
+        began = trio.current_time()
+        assert first.throttle_time_ms == pytest.approx(1000, abs=200)
+        second = trio.Event()
+
+        async def again() -> None:
+            await produce(slow)
+            second.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(again)
+            for _ in range(20):
+                assert (await produce(other)).throttle_time_ms == 0
+            assert trio.current_time() - began < 0.5 and not second.is_set()
+        assert trio.current_time() - began == pytest.approx(first.throttle_time_ms / 1000, abs=0.1)
+
+
+async def test_a_quota_that_is_removed_lets_go_who_is_muted(autojump_clock: MockClock) -> None:
+    async with cluster_of_one() as cluster:
+        await alter(cluster, ANYONE, producer_byte_rate=1)
+        muted, in_line = await connect(cluster), await connect(cluster)
+        assert (await produce(muted)).throttle_time_ms > 10_000
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(produce, muted)
+            nursery.start_soon(produce, in_line)
+            await trio.sleep(1)
+            await alter(cluster, ANYONE, producer_byte_rate=None)
+        assert trio.current_time() - began < 3
+        assert (await produce(muted)).throttle_time_ms == 0
+        assert cluster.broker(1).channel.before_large is None, "nothing stands before the handlers any more"
+
+
+async def test_one_that_is_raised_counts_at_once(autojump_clock: MockClock) -> None:
+    async with cluster_of_one() as cluster:
+        await alter(cluster, ANYONE, producer_byte_rate=1)
+        connection = await connect(cluster)
+        await produce(connection)
+        await alter(cluster, ANYONE, producer_byte_rate=10**9)
+        began = trio.current_time()
+        assert (await produce(connection)).throttle_time_ms == 0
+        assert trio.current_time() - began < 0.5
+
+
+async def test_muted_connections_that_close_leave_nothing_behind(autojump_clock: MockClock) -> None:
+    async with cluster_of_one() as cluster:
+        await alter(cluster, ANYONE, producer_byte_rate=1)
+        connections = [await connect(cluster) for _ in range(5)]
+        await produce(connections[0])
+        async with trio.open_nursery() as nursery:
+            for each in connections[1:]:
+                nursery.start_soon(produce_until_closed, each)
+            await trio.sleep(1)
+            for each in connections:
+                each.close()
+        await trio.sleep(120)
+        broker = cluster.broker(1)
+        [sensor] = broker.quotas.sensors["producer_byte_rate"]._sensors.values()
+        assert not sensor.line and not sensor.muted
+        open_ones = [each for processor in broker.listeners._processors for each in processor.connections]
+        assert not [each for each in open_ones if each.context.peer.host == "client"]
+
+
+async def produce_until_closed(connection: Connection) -> None:
+    with pytest.raises((ClientError, TransportClosed)):
+        await produce(connection)
+
+
+async def test_a_broker_stops_in_time_while_connections_are_held(autojump_clock: MockClock) -> None:
+    async with cluster_of_one() as cluster:
+        await alter(cluster, ANYONE, producer_byte_rate=1)
+        connections = [await connect(cluster) for _ in range(3)]
+        await produce(connections[0])
+        async with trio.open_nursery() as nursery:
+            for each in connections[1:]:
+                nursery.start_soon(produce_until_closed, each)
+            await trio.sleep(1)
+            began = trio.current_time()
+            await cluster.stop(1)
+            assert trio.current_time() - began < 8
+
+
+async def test_acks_0_is_held_though_nobody_is_told(autojump_clock: MockClock) -> None:
+    async with cluster_of_one() as cluster:
+        await alter(cluster, ANYONE, producer_byte_rate=len(BATCH))
+        client = await kafka_client(cluster)
+        before = log_bytes(cluster)
+        body = bytes.fromhex("ffff 0000 000001f4 00000001 0001 74 00000001 00000000")
+        body += len(BATCH).to_bytes(4, "big") + BATCH
+        frame = kafka_frame(ApiKey.PRODUCE, 3, body)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.send, frame * 100)
+            await trio.sleep(20)
+            passed = (log_bytes(cluster) - before) / len(BATCH)
+            nursery.cancel_scope.cancel()
+        assert passed == pytest.approx(20, abs=2), "frames that were sent ahead wait as those that were not"
+
+
+async def test_what_brokers_fetch_from_each_other_is_exempt(
+    autojump_clock: MockClock,
+) -> None:
+    async with MemoryCluster(2).running() as cluster:
+        async with cluster.admin() as admin:
+            await admin.create_topic("t", assignments={0: [1, 2]})
+        await alter(cluster, QuotaOwner(user=DEFAULT_ENTITY), consumer_byte_rate=1)
+        connection = await connect(cluster)
+        for _ in range(5):
+            await produce(connection, acks=-1)
+        assert cluster.partition(2, T0).log.log_end_offset == 5
+
+
+async def test_controller_mutations_are_refused_by_topic_and_may_be_repeated(autojump_clock: MockClock) -> None:
+    async with MemoryCluster(1, config={"num.partitions": "5"}).running() as cluster:
+        await alter(cluster, ANYONE, controller_mutation_rate=1)
+        async with cluster.admin() as admin, cluster.admin() as other:
+            await admin.create_topic("a", 15, 1)
+            with pytest.raises(AnsweredError) as caught:
+                await other.create_topic("b", -1, 1)
+            assert caught.value.code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            await trio.sleep(5)
+            await other.create_topic("b", -1, 1)
+            assert await admin.list_topics() == ["a", "b"]
+        client = await kafka_client(cluster)
+        old = await client.ask(ApiKey.DELETE_TOPICS, 4, topic_names=("a",), timeout=timedelta(seconds=5))
+        assert [each.error_code for each in old.responses] == [0], "who does not know the error is held instead"
+        assert old.throttle_time > timedelta(seconds=5)
+
+
+async def test_wrong_values_are_named_and_the_last_good_one_counts(autojump_clock: MockClock) -> None:
+    async with cluster_of_one() as cluster:
+        await alter(cluster, ANYONE, producer_byte_rate=5000)
+        client = cluster.zookeeper.client()
+        await client.start()
+        path = f"{CONFIG_PATH}/users/ANONYMOUS"
+        quotas = cluster.broker(1).quotas
+        for data in (ConfigZnode({"producer_byte_rate": "fast", "SCRAM-SHA-256": "x"}).encode(), b"junk"):
+            await client.set(path, data, -1)
+            await quotas.read_all()
+            [values] = quotas.values.values()
+            assert values == {"producer_byte_rate": 5000}
+            assert quotas._troubled("users") == ["ANONYMOUS"]
+        assert "the last good value counts" in "".join(cluster.history)
+        await client.set(path, ConfigZnode({"producer_byte_rate": "7000"}).encode(), -1)
+        await cluster.until(lambda: [*quotas.values.values()] == [{"producer_byte_rate": 7000}], "mended", within_s=60)
+        assert quotas._troubled("users") == []
+
+
+@pytest.mark.parametrize(
+    ("owner", "changes", "told"),
+    [
+        (ANYONE, {"producer_byte_rate": 0.0}, "a whole number, 1 or more"),
+        (ANYONE, {"byte_rate": 1.0}, "there is no quota 'byte_rate'"),
+        (QuotaOwner(user="a", ip="1.2.3.4"), {"connection_creation_rate": 1.0}, "an ip stands alone"),
+        (QuotaOwner(ip="nonsense/4"), {"connection_creation_rate": 1.0}, "is no IP address"),
+        (QuotaOwner(), {"producer_byte_rate": 1.0}, "none is named"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_with_what_is_allowed(
+    owner: QuotaOwner, changes: dict[str, float], told: str, autojump_clock: MockClock
+) -> None:
+    async with MemoryCluster(1).running() as cluster, cluster.admin() as admin:
+        with pytest.raises(AnsweredError) as caught:
+            await admin.alter_quotas(owner, changes)
+        assert told in str(caught.value)
+        await trio.sleep(1)
+        assert await admin.describe_quotas() == {}
+
+
+async def test_quotas_are_described_by_what_is_given_of_their_owner(autojump_clock: MockClock) -> None:
+    async with MemoryCluster(2).running() as cluster, cluster.admin() as admin:
+        pair, everybody = QuotaOwner("a b/c", "app"), QuotaOwner(DEFAULT_ENTITY)
+        address = QuotaOwner(ip="1.2.3.4")
+        await admin.alter_quotas(pair, {"producer_byte_rate": 5, "request_percentage": 1.5})
+        await admin.alter_quotas(everybody, {"consumer_byte_rate": 7})
+        await admin.alter_quotas(everybody, {"producer_byte_rate": 8}, validate_only=True)
+        await admin.alter_quotas(address, {"connection_creation_rate": 3})
+        await trio.sleep(1)
+        values = {"producer_byte_rate": 5, "request_percentage": 1.5}
+        everything = {pair: values, everybody: {"consumer_byte_rate": 7}, address: {"connection_creation_rate": 3}}
+        assert await admin.describe_quotas() == everything
+        assert await admin.describe_quotas(QuotaOwner("a b/c")) == {pair: values}
+        assert await admin.describe_quotas(QuotaOwner("a b/c"), strict=True) == {}
+        assert await admin.describe_quotas(everybody) == {everybody: {"consumer_byte_rate": 7}}
+        await admin.alter_quotas(pair, {"producer_byte_rate": None, "request_percentage": None})
+        await trio.sleep(1)
+        assert pair not in await admin.describe_quotas()
+        client = await kafka_client(cluster)
+        for version in (0, 1):
+            found = await client.ask(
+                ApiKey.DESCRIBE_CLIENT_QUOTAS,
+                version,
+                components=[{"entity_type": "user", "match_type": 2, "match": None}],
+                strict=False,
+            )
+            assert [(each.entity[0].entity_name, each.values[0].value) for each in found.entries] == [(None, 7.0)]
+            entity = [{"entity_type": "user", "entity_name": f"v{version}"}]
+            operations = [{"key": "consumer_byte_rate", "value": 9.0, "remove": False}]
+            altered = await client.ask(
+                ApiKey.ALTER_CLIENT_QUOTAS,
+                version,
+                entries=[{"entity": entity, "ops": operations}],
+                validate_only=version == 0,
+            )
+            assert [each.error_code for each in altered.entries] == [0]
+        await trio.sleep(1)
+        assert await admin.describe_quotas(QuotaOwner("v1")) == {QuotaOwner("v1"): {"consumer_byte_rate": 9}}
