@@ -78,6 +78,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "topics": CommandEntry("strandline.cli.topics", "topics", "Create, enlarge, list, describe and delete topics."),
     "offsets": CommandEntry("strandline.cli.offsets", "offsets", "Show where partitions begin and end."),
     "configs": CommandEntry("strandline.cli.configs", "configs", "Show and change what is configured."),
+    "quotas": CommandEntry("strandline.cli.quotas", "quotas", "Show and change how much clients may ask for."),
     "groups": CommandEntry("strandline.cli.groups", "groups", "List, describe, reset and delete groups."),
     "reassign": CommandEntry("strandline.cli.reassign", "reassign", "Move partitions to other brokers."),
     "load": CommandEntry("strandline.cli.load", "load", "Show how evenly brokers are loaded, and what to move."),

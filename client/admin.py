@@ -33,7 +33,7 @@ from strandline.client.lookup import BrokerCalls, is_retriable
 from strandline.client.metadata import ClusterView, Metadata, TopicView, backoff_ms, raise_refusal
 from strandline.client.options import AdminOptions
 from strandline.client.producer_states import KnownProducers, describe_producers
-from strandline.client.quotas import ANYBODY, QuotaOwner, alter_quotas, describe_quotas
+from strandline.client.quotas import QuotaAdministration
 from strandline.client.reassignments import ReplicaMoves
 from strandline.client.record_deletion import delete_records
 from strandline.client.replicas.reading import ReplicaReading
@@ -103,9 +103,10 @@ class RecoveredPartition(NamedTuple):
 
 
 @shows_settings(AdminSettings, AdminOptions)
-class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading):
+class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading, QuotaAdministration):
     """Topics, groups and the cluster, for trio programs. What it does with groups: `GroupAdministration`; with who
-    holds and leads partitions: `ReplicaMoves`; with single replicas: `ReplicaReading`."""
+    holds and leads partitions: `ReplicaMoves`; with single replicas: `ReplicaReading`; with quotas:
+    `QuotaAdministration`."""
 
     def __init__(
         self,
@@ -257,27 +258,6 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading):
         longer set; others stay. Brokers take it over at once. AnsweredError: INVALID_CONFIG names key and value."""
         await alter_configs(kind, name, changes, validate_only, self._asker(kind, name, timeout_ms))
 
-    # --- Quotas ---
-
-    async def describe_quotas(
-        self, owner: QuotaOwner = ANYBODY, *, strict: bool = False, timeout_ms: float | None = None
-    ) -> dict[QuotaOwner, dict[str, float]]:
-        """Quotas of those that match what is given of `owner` (nothing: of all); strict: and are nothing else besides.
-        AnsweredError."""
-        return await describe_quotas(owner, strict, self._asker(ConfigResource.TOPIC, "", timeout_ms))
-
-    async def alter_quotas(
-        self,
-        owner: QuotaOwner,
-        changes: Mapping[str, float | None],
-        *,
-        validate_only: bool = False,
-        timeout_ms: float | None = None,
-    ) -> None:
-        """Set quotas of a user, a client id, both together or an address, or, where the value is None, have them no
-        longer set; others stay. Brokers take it over at once. AnsweredError: INVALID_REQUEST names key and value."""
-        await alter_quotas(owner, changes, validate_only, self._asker(ConfigResource.TOPIC, "", timeout_ms))
-
     async def recover(
         self, partition: TopicPartition, *, accept_loss: bool = False, timeout_ms: float | None = None
     ) -> RecoveredPartition:
@@ -390,6 +370,9 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading):
         for names in [None] if topics is None else list(in_parts(topics)) or [[]]:
             view = view.merged(await self._ask_part(MetadataRequest(names), call))
         return view
+
+    def _any_asker(self, timeout_ms: float | None) -> Ask:
+        return self._asker(ConfigResource.TOPIC, "", timeout_ms)
 
     def _asker(self, kind: ConfigResource, name: str, timeout_ms: float | None) -> Ask:
         """To whom a question about a configuration goes: to the broker that it is about, else to any."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple
 
@@ -46,43 +47,63 @@ class QuotaOwner(NamedTuple):
     ip: Name = None
 
     def __str__(self) -> str:
-        parts = zip((USER, CLIENT_ID, IP), self, strict=True)
-        return ", ".join(_part_text(kind, name) for kind, name in parts if name is not None) or "nobody"
+        return ", ".join(_part_text(kind, name) for kind, name in _named(self)) or "nobody"
 
 
 ANYBODY: Final = QuotaOwner()
 
 
-async def describe_quotas(owner: QuotaOwner, strict: bool, ask: Ask) -> dict[QuotaOwner, dict[str, float]]:
-    """Of those that match what is given of `owner`; strict: and have nothing else. AnsweredError."""
-    components = [
-        QuotaComponent(kind, QuotaMatch.DEFAULT) if isinstance(name, EveryName) else QuotaComponent(kind, 0, name)
-        for kind, name in zip((USER, CLIENT_ID, IP), owner, strict=True)
-        if name is not None
-    ]
-    answer = await ask(DescribeClientQuotasRequest(components, strict), DescribeClientQuotasResponse)
-    if not isinstance(answer, DescribeClientQuotasResponse):
-        raise BrokerMisbehaved("describing quotas: the answer is another one")
-    if answer.error_code:
-        raise error_for(answer.error_code, "describing quotas", detail=answer.error_message)
-    return {_owner(entry.entity): {value.key: value.value for value in entry.values} for entry in answer.entries or ()}
+class QuotaAdministration(ABC):
+    """The part of `TrioAdmin` that describes and alters quotas."""
+
+    @abstractmethod
+    def _any_asker(self, timeout_ms: float | None) -> Ask:
+        """Asks any broker; None: with the time that calls have by default."""
+
+    async def describe_quotas(
+        self, owner: QuotaOwner = ANYBODY, *, strict: bool = False, timeout_ms: float | None = None
+    ) -> dict[QuotaOwner, dict[str, float]]:
+        """Quotas of those that match what is given of `owner` (nothing: of all); strict: and are nothing else besides.
+        AnsweredError."""
+        components = [
+            QuotaComponent(kind, QuotaMatch.DEFAULT)
+            if isinstance(name, EveryName)
+            else QuotaComponent(kind, QuotaMatch.EXACT, name)
+            for kind, name in _named(owner)
+        ]
+        ask = self._any_asker(timeout_ms)
+        answer = await ask(DescribeClientQuotasRequest(components, strict), DescribeClientQuotasResponse)
+        if not isinstance(answer, DescribeClientQuotasResponse):
+            raise BrokerMisbehaved("describing quotas: the answer is another one")
+        if answer.error_code:
+            raise error_for(answer.error_code, "describing quotas", detail=answer.error_message)
+        return {
+            _owner(entry.entity): {value.key: value.value for value in entry.values} for entry in answer.entries or ()
+        }
+
+    async def alter_quotas(
+        self,
+        owner: QuotaOwner,
+        changes: Mapping[str, float | None],
+        *,
+        validate_only: bool = False,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Set quotas of a user, a client id, both together or an address, or, where the value is None, have them no
+        longer set; others stay. Brokers take it over at once. AnsweredError: INVALID_REQUEST names key and value."""
+        entity = [QuotaEntityData(kind, None if isinstance(name, EveryName) else name) for kind, name in _named(owner)]
+        operations = [QuotaOperation(key, value or 0.0, value is None) for key, value in changes.items()]
+        request = AlterClientQuotasRequest([AlterQuotaEntry(entity, operations)], validate_only)
+        answer = await self._any_asker(timeout_ms)(request, AlterClientQuotasResponse)
+        if not isinstance(answer, AlterClientQuotasResponse) or len(answer.entries) != 1:
+            raise BrokerMisbehaved("altering quotas: the answer is incomplete")
+        [result] = answer.entries
+        if result.error_code:
+            raise error_for(result.error_code, f"altering the quotas of {owner}", detail=result.error_message)
 
 
-async def alter_quotas(owner: QuotaOwner, changes: Mapping[str, float | None], validate_only: bool, ask: Ask) -> None:
-    """changes: key → value, None: it is no longer set. AnsweredError."""
-    entity = [
-        QuotaEntityData(kind, None if isinstance(name, EveryName) else name)
-        for kind, name in zip((USER, CLIENT_ID, IP), owner, strict=True)
-        if name is not None
-    ]
-    operations = [QuotaOperation(key, 0.0 if value is None else value, value is None) for key, value in changes.items()]
-    request = AlterClientQuotasRequest([AlterQuotaEntry(entity, operations)], validate_only)
-    answer = await ask(request, AlterClientQuotasResponse)
-    if not isinstance(answer, AlterClientQuotasResponse) or len(answer.entries) != 1:
-        raise BrokerMisbehaved("altering quotas: the answer is incomplete")
-    [result] = answer.entries
-    if result.error_code:
-        raise error_for(result.error_code, f"altering the quotas of {owner}", detail=result.error_message)
+def _named(owner: QuotaOwner) -> list[tuple[str, str | EveryName]]:
+    return [(kind, name) for kind, name in zip((USER, CLIENT_ID, IP), owner, strict=True) if name is not None]
 
 
 def _owner(parts: list[QuotaEntityData]) -> QuotaOwner:

@@ -40,6 +40,7 @@ from strandline.protocol.records import assign_offset, build_batch, scan
 from strandline.protocol.types import TopicPartition
 from unit.cli.fake_futures import Acked, FakeMany, LateFuture
 from unit.cli.fake_moves import FakeMovingAdmin, MovingReplicas
+from unit.cli.fake_quotas import FakeQuotaAdmin
 from unit.cli.fake_replicas import FakeReplicaAdmin
 
 TOPIC_ID = bytes(range(16))
@@ -386,7 +387,7 @@ class FakeConsumer(FakeClient):
             raise unknown(next(each.topic for each in self.positions if each not in self.cluster.records))
 
 
-class FakeAdmin(FakeClient, FakeMovingAdmin, FakeReplicaAdmin):
+class FakeAdmin(FakeClient, FakeMovingAdmin, FakeReplicaAdmin, FakeQuotaAdmin):
     def create_topic(
         self,
         name: str,

@@ -61,6 +61,8 @@ WORKING: dict[str, tuple[str, ...]] = {
     "offsets": (),
     "configs.describe": ("-t", "t"),
     "configs.alter": ("-t", "t", "--add", "a=1"),
+    "quotas.describe": (),
+    "quotas.alter": ("--user", "u", "producer_byte_rate=1"),
     "groups.list": (),
     "groups.describe": ("g",),
     "groups.reset": ("g", "-t", "t", "--to-latest"),
