@@ -10,7 +10,7 @@ import structlog
 import trio
 import trio.testing
 
-from strandline.broker.network.acceptor import Acceptor, ListenerConfig
+from strandline.broker.network.acceptor import Acceptor, CreationRates, ListenerConfig
 from strandline.broker.network.dialects import Dialect
 from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota
@@ -56,6 +56,7 @@ async def open_pipeline(
     max_queued_bytes: int = 64 * 1024 * 1024,
     num_handlers: int = 2,
     network: MemoryNetwork | None = None,
+    rates: CreationRates | None = None,
 ) -> AsyncIterator[Pipeline]:
     """Serve on `broker:9092` of an in-memory network until the block ends."""
     log = structlog.get_logger()
@@ -75,7 +76,7 @@ async def open_pipeline(
     )
     processor = Processor(0, channel, limits or ConnectionLimits(), log)
     listener = ListenerConfig("PLAINTEXT", Address("0.0.0.0", 9092), is_inter_broker)
-    acceptor = Acceptor(listener, network.node("broker"), [processor], quota, log)
+    acceptor = Acceptor(listener, network.node("broker"), [processor], quota, log, rates)
     is_virtual = isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
     with trio.fail_after(HANG_VIRTUAL_S if is_virtual else HANG_S):
         async with trio.open_nursery() as nursery:

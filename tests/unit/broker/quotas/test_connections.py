@@ -1,0 +1,80 @@
+"""How fast connections may be made: those of a broker come later, those of an address are closed."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request_channel import Handler
+from strandline.broker.quotas import connections as module
+from strandline.broker.quotas.connections import CreationRates
+from strandline.broker.quotas.entities import DEFAULT, QuotaEntity
+from strandline.broker.quotas.sensors import Windows
+from strandline.protocol.api import ApiKey
+from strandline.protocol.messages import MetadataRequest, MetadataResponse
+from strandline.runtime.config.values import INT_MAX
+from support.pipeline import open_pipeline
+
+WINDOWS = Windows(1, 11, 1)
+
+
+def metadata(request: RequestInHand[MetadataRequest]) -> None:
+    request.respond(MetadataResponse([], []))
+
+
+HANDLERS: dict[ApiKey, Handler] = {ApiKey.METADATA: metadata}
+
+
+async def test_connections_to_a_broker_are_accepted_later_and_none_is_refused(autojump_clock: MockClock) -> None:
+    async with open_pipeline(HANDLERS, rates=CreationRates(WINDOWS, 2)) as pipeline:
+        clients = [await pipeline.connect() for _ in range(12)]
+        began = trio.current_time()
+        for client in clients:
+            assert await client.request(MetadataRequest()) is not None
+        assert trio.current_time() - began == pytest.approx(5, abs=0.6)
+
+
+async def test_an_address_that_connects_too_fast_is_kept_a_while_and_closed_and_others_are_served(
+    autojump_clock: MockClock,
+) -> None:
+    rates = CreationRates(WINDOWS, INT_MAX)
+    rates.set_ip_bounds({QuotaEntity(ip="greedy"): 1})
+    async with open_pipeline(HANDLERS, rates=rates) as pipeline:
+        for _ in range(2):
+            assert await (await pipeline.connect("greedy")).request(MetadataRequest()) is not None
+        began = trio.current_time()
+        refused = await pipeline.connect("greedy")
+        assert await (await pipeline.connect("other")).request(MetadataRequest()) is not None
+        assert await refused.is_closed_by_peer()
+        assert trio.current_time() - began == pytest.approx(1, abs=0.1)
+        assert pipeline.quota.total == 3, "what is closed is given back"
+        assert await (await pipeline.connect("greedy")).request(MetadataRequest()) is not None
+
+
+def test_the_default_counts_for_each_address_by_itself_and_0_for_none() -> None:
+    rates = CreationRates(WINDOWS, INT_MAX)
+    rates.set_ip_bounds({QuotaEntity(ip=DEFAULT): 1, QuotaEntity(ip="10.0.0.9"): 0})
+    assert [rates.refused_for_s(ip, 5.0) for ip in ("10.0.0.1", "10.0.0.2", "10.0.0.9")] == [0, 0, 11]
+    assert [rates.refused_for_s("10.0.0.1", 5.0) for _ in range(2)] == [0, 1.0]
+
+
+def test_addresses_are_forgotten_and_too_many_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_IPS", 3)
+    rates = CreationRates(WINDOWS, INT_MAX)
+    rates.set_ip_bounds({QuotaEntity(ip=DEFAULT): 1})
+    told = [rates.refused_for_s(f"10.0.0.{number}", 0.0) for number in range(100)]
+    assert len(rates._ips) <= 4 and any(told)
+    assert rates.refused_for_s("10.0.1.1", 100.0) == 0 and len(rates._ips) == 1
+
+
+def test_a_rate_without_a_limit_holds_nobody() -> None:
+    rates = CreationRates(WINDOWS, INT_MAX)
+    for _ in range(1000):
+        rates.note_accepted(0.0)
+    assert rates.accept_in_s(0.0) == 0
+    rates.set_rate(1)
+    rates.note_accepted(0.0)
+    rates.note_accepted(0.0)
+    assert rates.accept_in_s(0.0) == 1.0

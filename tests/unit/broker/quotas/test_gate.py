@@ -1,0 +1,196 @@
+"""What the gate does to requests, around handlers of the test's choice."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request_channel import Handler
+from strandline.broker.quotas.entities import DEFAULT, OF_CLIENTS, QuotaEntity
+from strandline.broker.quotas.gate import MAX_HELD_BYTES, QuotaGate
+from strandline.broker.quotas.sensors import Sensors, Windows
+from strandline.protocol.api import ApiKey
+from strandline.protocol.messages import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    FetchPartition,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    FetchTopicResponse,
+    MetadataRequest,
+    MetadataResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+from support.pipeline import Pipeline, open_pipeline
+from support.raw_client import produce_request, request_frame
+
+EVERYBODY = QuotaEntity(DEFAULT)
+RECORDS = bytes(3000)
+
+
+class Clock:
+    """Of the time that handlers take: each takes `cost_s`."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.cost_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@asynccontextmanager
+async def gated(
+    key: str, bound: float, *, is_inter_broker: bool = False, shares_listener: bool = False
+) -> AsyncIterator[tuple[Pipeline, Clock, dict[str, Sensors], list[Any]]]:
+    clock, seen = Clock(), list[Any]()
+    sensors = {each: Sensors(each, Windows(1, 11, 1)) for each in OF_CLIENTS}
+    sensors[key].set_bounds({EVERYBODY: bound}, 0.0)
+
+    def produce(request: RequestInHand[ProduceRequest]) -> None:
+        seen.append(request.message)
+        if request.message.acks:
+            request.respond(ProduceResponse([]))
+        else:
+            request.no_response()
+
+    def fetch(request: RequestInHand[FetchRequest]) -> None:
+        seen.append(request.message)
+        data = FetchPartitionData(0, 0, 9)
+        request.respond(FetchResponse([FetchTopicResponse("t", [data])]), [RECORDS])
+
+    def metadata(request: RequestInHand[MetadataRequest]) -> None:
+        seen.append(request.message)
+        clock.now += clock.cost_s
+        request.respond(MetadataResponse([], []))
+
+    async def create(request: RequestInHand[CreateTopicsRequest]) -> CreateTopicsResponse:
+        clock.now += clock.cost_s
+        await trio.sleep(1)
+        clock.now += clock.cost_s
+        return CreateTopicsResponse([])
+
+    handlers: dict[ApiKey, Handler] = {
+        ApiKey.PRODUCE: produce,
+        ApiKey.FETCH: fetch,
+        ApiKey.METADATA: metadata,
+        ApiKey.CREATE_TOPICS: create,
+    }
+    async with open_pipeline(handlers, is_inter_broker=is_inter_broker) as pipeline:
+        gate = QuotaGate(sensors, shares_listener=shares_listener, clock=clock)
+        pipeline.channel.switch_gate(gate)
+        pipeline.channel.before_large = gate.before_large
+        yield pipeline, clock, sensors, seen
+
+
+def fetch_request(replica_id: int = -1) -> FetchRequest:
+    return FetchRequest(0, 5000, 2**20, [FetchTopic("t", [FetchPartition(0, 0, 2**20)])], replica_id)
+
+
+async def test_a_forged_replica_id_on_a_client_listener_does_not_help(autojump_clock: MockClock) -> None:
+    async with gated("consumer_byte_rate", 1000) as (pipeline, _, _, _):
+        client = await pipeline.connect()
+        answer = await client.request(fetch_request(replica_id=2))
+        assert answer is not None and isinstance(answer.message, FetchResponse)
+        assert answer.message.throttle_time_ms == 2000
+
+
+@pytest.mark.parametrize(("shares", "replica_id", "held"), [(True, 2, False), (True, -1, True), (False, -1, False)])
+async def test_brokers_are_exempt_on_their_listener_and_as_followers_on_one_that_they_share(
+    shares: bool, replica_id: int, held: bool, autojump_clock: MockClock
+) -> None:
+    async with gated("consumer_byte_rate", 1000, is_inter_broker=True, shares_listener=shares) as (pipeline, *_):
+        answer = await (await pipeline.connect()).request(fetch_request(replica_id))
+        assert answer is not None and isinstance(answer.message, FetchResponse)
+        assert (answer.message.throttle_time_ms > 0) == held
+
+
+async def test_a_fetch_takes_no_more_at_once_than_a_window_gives(autojump_clock: MockClock) -> None:
+    async with gated("consumer_byte_rate", 1000) as (pipeline, _, _, seen):
+        await (await pipeline.connect()).request(fetch_request())
+        assert (seen[0].max_bytes, seen[0].min_bytes) == (1000, 1000)
+
+
+async def test_the_time_of_handlers_is_counted_and_what_they_wait_is_not(autojump_clock: MockClock) -> None:
+    async with gated("request_percentage", 10) as (pipeline, clock, sensors, _):
+        client, other = await pipeline.connect(), await pipeline.connect()
+        clock.cost_s = 0.3
+        answer = await client.request(MetadataRequest())
+        assert answer is not None and isinstance(answer.message, MetadataResponse)
+        assert answer.message.throttle_time_ms == 2000, "0.3 s of 0.1 s per second, of which one was saved up"
+        await trio.sleep(60)
+        clock.cost_s = 0.1
+        created = await other.request(CreateTopicsRequest([]))
+        assert created is not None and isinstance(created.message, CreateTopicsResponse)
+        [sensor] = sensors["request_percentage"]._sensors.values()
+        assert sensor.meter.owed_s(trio.current_time()) == pytest.approx(1.0, abs=0.01)
+
+
+async def test_who_owes_time_waits_with_any_request_by_any_connection(autojump_clock: MockClock) -> None:
+    async with gated("request_percentage", 10) as (pipeline, clock, _, _):
+        clock.cost_s = 0.3
+        client, other = await pipeline.connect(), await pipeline.connect()
+        await client.request(MetadataRequest())
+        clock.cost_s = 0.0
+        began = trio.current_time()
+        await other.request(produce_request())
+        assert trio.current_time() - began == pytest.approx(2.0, abs=0.01)
+
+
+async def test_who_exceeded_it_is_not_read_for_the_time_that_was_told(autojump_clock: MockClock) -> None:
+    """Whatever it asks for: what is not read costs nothing."""
+    async with gated("producer_byte_rate", 1000) as (pipeline, *_):
+        client, other = await pipeline.connect(), await pipeline.connect()
+        answer = await client.request(produce_request(3000), attachments=bytes(3000))
+        assert answer is not None and isinstance(answer.message, ProduceResponse)
+        began, told_s = trio.current_time(), answer.message.throttle_time_ms / 1000
+        assert await other.request(MetadataRequest()) is not None and trio.current_time() == began
+        assert await client.request(MetadataRequest()) is not None
+        assert told_s == pytest.approx(2, abs=0.1) and trio.current_time() - began == pytest.approx(told_s, abs=0.01)
+
+
+async def test_requests_that_were_sent_ahead_pass_one_by_one_and_in_order(autojump_clock: MockClock) -> None:
+    async with gated("producer_byte_rate", 1000) as (pipeline, _, _, seen):
+        client = await pipeline.connect()
+        frame = request_frame(produce_request(1000, acks=0), attachments=bytes(1000))
+        await client.send(frame * 50)
+        passed = []
+        for _ in range(5):
+            await trio.sleep(5)
+            passed.append(len(seen))
+        assert passed[1:] == pytest.approx([9, 14, 19, 24], abs=2)
+
+
+async def test_a_large_frame_is_not_received_while_something_is_owed(autojump_clock: MockClock) -> None:
+    size = 4 * MAX_HELD_BYTES
+    async with gated("producer_byte_rate", size / 4) as (pipeline, _, _, seen):
+        client, other = await pipeline.connect(), await pipeline.connect()
+        large = request_frame(produce_request(size), attachments=bytes(size))
+        await client.send(large)
+        await trio.sleep(0.5)
+        assert len(seen) == 1
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(other.send, large)
+            await trio.sleep(2)
+            data = next(iter(pipeline.channel._lines.values())).budget
+            assert (len(seen), data.used_bytes) == (1, 0)
+        await trio.sleep(5)
+        assert len(seen) == 2
+
+
+async def test_without_a_quota_nothing_stands_before_the_handlers() -> None:
+    async with gated("producer_byte_rate", 1) as (pipeline, *_):
+        bare = pipeline.channel._behind_gates
+        assert pipeline.channel._handlers[ApiKey.PRODUCE] is not bare[ApiKey.PRODUCE]
+        assert pipeline.channel._handlers[ApiKey.METADATA] is bare[ApiKey.METADATA], "no quota counts its time"
+        pipeline.channel.switch_gate(None)
+        assert pipeline.channel._handlers == bare
