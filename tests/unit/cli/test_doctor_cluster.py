@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,6 +23,7 @@ from strandline.protocol.messages import ConfigResource
 from strandline.protocol.types import TopicPartition
 from strandline.runtime import http_client
 from strandline.runtime.network import Address, CannotConnect
+from unit.cli.conftest import NOW_MS
 
 T0 = TopicPartition("t", 0)
 GIB = 2**30
@@ -266,6 +268,13 @@ def test_the_command_prints_a_line_for_each_check_and_fails_by_the_faults(site: 
     assert [line for line in lines if line.startswith("FAIL  clocks: broker 3 is 5.0 s ahead of broker 1; have NTP")]
     assert "ok    offline partitions" in lines
     assert site.session.clock >= 5
+
+
+def test_clocks_are_compared_though_brokers_are_asked_one_after_the_other(site: Any, monkeypatch: Any) -> None:
+    times = itertools.count(NOW_MS, 2_000)
+    monkeypatch.setattr(site.session, "now_ms", lambda: next(times))
+    ran = site("doctor", "--cluster", "-b", "h:1")
+    assert "FAIL  clocks: broker 3 is 5.0 s ahead of broker 1" in ran.out
 
 
 def test_advice_alone_is_exit_code_0_and_programs_see_the_difference(site: Any, monkeypatch: Any) -> None:

@@ -11,7 +11,9 @@ import pytest
 
 from strandline.cli.json_files import read_assignment
 from strandline.client.metadata import PartitionView
+from strandline.client.reassignments import OngoingReassignment
 from strandline.protocol.messages import ConfigResource
+from strandline.protocol.types import TopicPartition
 from strandline.runtime import http_client
 from strandline.runtime.network import Address, CannotConnect
 
@@ -104,6 +106,15 @@ def test_what_it_prints_can_be_run(shell: Any, ports: AdminPorts, tmp_path: Path
     assert ran.code == 0, ran.err
     [asked] = shell.cluster.moves.asked
     assert asked == dict(read_assignment(Path(plan)))
+
+
+def test_what_is_under_way_somewhere_is_left_alone(shell: Any, ports: AdminPorts) -> None:
+    lead(shell, 1, 1, 1, 1, 1, 1)
+    shell.cluster.moves.looks = None
+    for number in range(4):
+        shell.cluster.moves.ongoing[TopicPartition("t", number)] = OngoingReassignment((1, 2, 3), (), ())
+    told = json.loads(shell("load", "-b", "h:1", "--output", "json").out)
+    assert {each["partition"] for each in told["moves"]} == {4, 5}
 
 
 def test_leaders_that_are_away_from_their_preferred_replicas_need_no_plan(

@@ -146,3 +146,36 @@ def test_moves_never_make_it_worse_and_are_as_expected(rows: list[tuple[int, ...
     assert all(len(set(each.replicas)) == 2 for each in after.values())
     if load.is_even:
         assert not plan.moves
+
+
+def measured(placed: Mapping[TopicPartition, Placed], traffic: Mapping[TopicPartition, Traffic]) -> Load:
+    """What brokers would tell: processors cost by the byte, disks read what consumers get."""
+    names = ("partitions", "leaders", "nwBytesIn", "nwBytesOut", "ioRead", "ioWrite", "cpuUsed")
+    found: dict[str, dict[int, float | None]] = {name: dict.fromkeys((1, 2, 3, 4), 0.0) for name in names}
+
+    def add(broker_id: int, **amounts: float) -> None:
+        for name, amount in amounts.items():
+            found[name][broker_id] = (found[name][broker_id] or 0.0) + amount
+
+    for each, of in placed.items():
+        in_bytes, out_bytes = traffic[each]
+        sent = out_bytes + in_bytes * (len(of.replicas) - 1)
+        add(of.leader, leaders=1, nwBytesOut=sent, ioRead=out_bytes, cpuUsed=sent / 1000)
+        for broker_id in of.replicas:
+            add(broker_id, partitions=1, nwBytesIn=in_bytes, ioWrite=in_bytes, cpuUsed=in_bytes / 1000)
+    return load_of(found, {"cpuUsed": 2.0}, 0.1)
+
+
+@given(ROWS, st.randoms(use_true_random=False))
+def test_what_is_expected_is_what_is_measured_afterwards(rows: list[tuple[int, ...]], random) -> None:
+    placed = cluster(*rows)
+    traffic = {each: Traffic(random.uniform(1, 1000), random.uniform(1, 1000)) for each in placed}
+    load = measured(placed, traffic)
+    plan = planned(load, placed, traffic, NO_RACKS)
+    assert measured(applied(placed, plan), traffic).deviations == pytest.approx(plan.deviations, abs=1e-9)
+
+
+def test_two_replicas_that_are_on_one_rack_already_may_stay_there() -> None:
+    placed = cluster(*[(1, 2), (2, 1)] * 6)
+    plan = planned(counts(placed), placed, {}, dict.fromkeys((1, 2, 3), "the only one"))
+    assert counts(applied(placed, plan)).is_even
