@@ -75,6 +75,25 @@ async def test_the_coordinator_tells_lag_also_where_another_broker_leads(autojum
             assert not any(name.startswith("kafka_consumergroup") for name in figures(cluster, broker_id))
 
 
+async def test_a_member_that_comes_back_by_its_name_is_no_rebalance(autojump_clock: MockClock) -> None:
+    async with cluster_with_topic(properties=GROUPS) as (cluster, *_):
+        first, again, other = (
+            GroupClient(cluster, instance="i"),
+            GroupClient(cluster, instance="i"),
+            GroupClient(cluster),
+        )
+        await first.join()
+        await again.join()
+        completed = "kafka_server_group_coordinator_metrics_group_completed_rebalance_count"
+        assert again.generation == 1 and again.member_id != first.member_id
+        assert figures(cluster, first.coordinator_id)[completed] == 1
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(other.join)
+            await trio.sleep(0.5)
+            nursery.start_soon(again.join)
+        assert figures(cluster, first.coordinator_id)[completed] == 2
+
+
 async def test_a_replica_that_goes_and_comes_is_counted_by_its_leader(autojump_clock: MockClock) -> None:
     async with cluster_with_topic(properties=SESSIONS_ALONE) as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("a", 5))

@@ -295,6 +295,18 @@ async def test_a_state_that_cannot_be_read_now_is_read_again(
     assert 5 <= len(failures) <= 10, "not without pauses"
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_what_became_of_a_proposal_is_counted_once(
+    cluster: Cluster, autojump_clock: MockClock, restarts: bool
+) -> None:
+    if restarts:
+        await cluster.start_broker(3)
+    cluster.join()
+    await trio.sleep(1)
+    counts = cluster.site.isr_updates.counts
+    assert (counts.expands, counts.shrinks, counts.failed) == ((0, 0, 1) if restarts else (1, 0, 0))
+
+
 async def test_an_unreadable_state_freezes_the_leader(cluster: Cluster, autojump_clock: MockClock) -> None:
     await cluster.admin.set(PATH, b"not json", 0)
     cluster.join()
