@@ -31,6 +31,8 @@ MOST_NAMED = 20
 MOST_EVENTS_DRAWN = 100_000
 """Some 50 MB of memory, and more than a picture shows."""
 PARTITIONS_DRAWN = 100
+LINES_AT_ONCE = 1000
+"""Each write costs a system call."""
 
 
 @click.command(
@@ -145,6 +147,7 @@ class _Run:
         from strandline.protocol.history.gathering import TooManyEvents
 
         is_all = self._wanted.is_all
+        lines: list[str] = []
         for told in self._merge:
             events = [event for event in told.line.events if self._wanted.has(event)]
             self._gaps.add(told, events)
@@ -160,9 +163,14 @@ class _Run:
             self.shown += len(shown)
             for event in shown:
                 if self._as_json:
-                    click.echo(json.dumps(event_fields(event, told.file, told.number)))
+                    lines.append(json.dumps(event_fields(event, told.file, told.number)))
                 else:
-                    click.echo(printable(event_text(event)))
+                    lines.append(printable(event_text(event)))
+            if len(lines) >= LINES_AT_ONCE:
+                click.echo("\n".join(lines))
+                lines.clear()
+        if lines:
+            click.echo("\n".join(lines))
 
     def _is_in_range(self, from_ms: int, to_ms: int) -> bool:
         return (self._since_ms is None or to_ms >= self._since_ms) and (

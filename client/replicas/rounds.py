@@ -57,19 +57,17 @@ class Rounds:
         options: AuditOptions,
         run: Callable[[list[Work]], Results],
         *,
-        on_step: Callable[[str], None] = lambda step: None,
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._admin = admin
         self._options = options
         self._run = run
-        self._on_step = on_step
         self._warn = warn
         self._told: dict[Replica, list[Finding]] = {}
 
     def next(self) -> Round:
         """UnknownTopic, the client's errors; another try goes on where the last round has ended."""
-        state = looked_at(self._admin, self._options, self._run, on_step=self._on_step, warn=self._warn)
+        state = looked_at(self._admin, self._options, self._run, warn=self._warn)
         summary = state.summary()
         # What comes from now on is compared whole, whatever time the first round was to begin with.
         reached = {**self._options.begin.reached, **state.reached()}
