@@ -1,7 +1,7 @@
 """The reference text's CSV reporter: every `kafka.metrics.polling.interval.secs` what /metrics tells goes to files.
 
-One file per metric in `kafka.csv.metrics.dir`, named as the metric: a line of names, then a line for each series and
-time, which is seconds since 1970:
+One file per metric in the folder `broker-<id>` of `kafka.csv.metrics.dir` (brokers of one machine may have one
+configuration), named as the metric: a line of names, then a line for each series and time, which is seconds since 1970:
 
     time,topic,partition,value
     1764158400,orders,0,1815
@@ -61,7 +61,8 @@ class CsvReporter:
         for metric in self._collect():
             lines.add(metric)
             await trio.lowlevel.checkpoint()  # a slice at a time
-        folder, blocking = self._config.kafka_csv_metrics_dir, self._environment.blocking
+        folder = f"{self._config.kafka_csv_metrics_dir}/broker-{self._config.broker_id}"
+        blocking = self._environment.blocking
         append = partial(append_all, self._environment.disk, folder, lines)
         error = await blocking.run_in(LANE, append, abandon=True)
         if error is not None:

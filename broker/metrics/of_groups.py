@@ -6,7 +6,7 @@ that would lack it: 0 would be taken for good news.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ _MANAGER = "kafka_coordinator_group_groupmetadatamanager"
 _COUNTS = "kafka_server_group_coordinator_metrics"
 _GROUP = "kafka_consumergroup"
 _LABELS = ("consumergroup", "topic")
+_CURRENT_OFFSET = "What each group has committed"
 
 
 class _Place(NamedTuple):
@@ -42,9 +43,16 @@ class _Place(NamedTuple):
 
 
 class OfGroups:
-    """A source."""
+    """A source. is_per_partition: whether partitions have series of their own, or only sums are told."""
 
-    def __init__(self, coordinator: GroupCoordinator, ends: EndOffsets, bounds: Bounds) -> None:
+    def __init__(
+        self,
+        coordinator: GroupCoordinator,
+        ends: EndOffsets,
+        bounds: Bounds,
+        is_per_partition: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._is_per_partition = is_per_partition
         self._coordinator = coordinator
         self._ends = ends
         self._bounds = bounds
@@ -71,7 +79,7 @@ class OfGroups:
         yield from gauges(members, text, ("consumergroup",), rows)
         places: list[_Place] = []
         left_out = 0
-        name, text = f"{_GROUP}_current_offset", "What each group has committed"
+        name, text = f"{_GROUP}_current_offset", _CURRENT_OFFSET
         for number, each in enumerate(told, 1):
             before = len(places)
             for place in self._places(each) if before < MAX_PARTITIONS else ():
@@ -84,10 +92,8 @@ class OfGroups:
             if number % SLICE_SAMPLES == 0:
                 yield Metric(name, text, "gauge")
         self._bounds.note(name, left_out)
-        rows_of_offsets = (((p.group, p.topic, str(p.partition)), float(p.committed)) for p in places)
-        yield from gauges(name, text, (*_LABELS, "partition"), rows_of_offsets)
-        rows_of_lags = (((p.group, p.topic, str(p.partition)), float(p.lag)) for p in places if p.lag is not None)
-        yield from gauges(f"{_GROUP}_lag", "How far each group is behind", (*_LABELS, "partition"), rows_of_lags)
+        if self._is_per_partition():
+            yield from _per_partition(places)
         yield from _sums(places)
 
     def _places(self, coordinated: Coordinated) -> Iterator[_Place]:
@@ -113,6 +119,14 @@ def _sizes(groups: list[Coordinated]) -> Iterator[Metric]:
     yield gauge(f"{_MANAGER}_numgroups", "Groups that are coordinated here", len(groups))
     for state, count in by_state.items():
         yield gauge(f"{_MANAGER}_numgroups{state.value.lower()}", f"Groups in state {state.value}", count)
+
+
+def _per_partition(places: list[_Place]) -> Iterator[Metric]:
+    labels = (*_LABELS, "partition")
+    offsets = (((p.group, p.topic, str(p.partition)), float(p.committed)) for p in places)
+    yield from gauges(f"{_GROUP}_current_offset", _CURRENT_OFFSET, labels, offsets)
+    lags = (((p.group, p.topic, str(p.partition)), float(p.lag)) for p in places if p.lag is not None)
+    yield from gauges(f"{_GROUP}_lag", "How far each group is behind", labels, lags)
 
 
 def _sums(places: list[_Place]) -> Iterator[Metric]:

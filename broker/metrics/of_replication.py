@@ -92,13 +92,17 @@ class OfPurgatories:
 
 class OfLedPartitions:
     """A source: each partition that this broker leads, by the names of kafka_exporter. Of a partition there is one
-    leader, so there is one series of each in a cluster."""
+    leader, so there is one series of each in a cluster. is_per_partition: whether partitions have series of their
+    own."""
 
-    def __init__(self, replicas: Replicas, bounds: Bounds) -> None:
+    def __init__(self, replicas: Replicas, bounds: Bounds, is_per_partition: Callable[[], bool] = lambda: True) -> None:
         self._replicas = replicas
         self._bounds = bounds
+        self._is_per_partition = is_per_partition
 
     def __call__(self) -> Iterator[Metric]:
+        if not self._is_per_partition():
+            return
         led = [each for each in self._replicas.partitions.values() if each.leadership is not None]
         for name, (text, figure) in _OF_LED.items():
             family = f"kafka_topic_partition_{name}"

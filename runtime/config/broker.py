@@ -358,7 +358,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     kafka_csv_metrics_reporter_enabled: bool = boolean(False, ANY,
         "Whether kafka.metrics.KafkaCSVMetricsReporter writes; kafka.metrics.reporters has to name it, too.")
     kafka_csv_metrics_dir: str = string("kafka_metrics", NOT_EMPTY,
-        "Its folder: one file per metric, with a line for each series and time. Nobody removes them.")
+        "Its folder: in `broker-<id>` below it a file per metric, with a line for each series and time. Nobody removes "
+        "them.")
     # fmt: on
 
 

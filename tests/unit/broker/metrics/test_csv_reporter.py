@@ -22,7 +22,8 @@ from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.environment import InlineBlocking, InlineComputing, SeededRandom, VirtualWallClock
 from strandline.testkit.network import MemoryNetwork
 
-FOLDER = "/metrics/csv"
+SET = "/metrics/csv"
+FOLDER = f"{SET}/broker-1"
 ON = {"kafka.metrics.reporters": REPORTER, "kafka.csv.metrics.reporter.enabled": "true"}
 
 
@@ -40,7 +41,7 @@ class Site:
             random=SeededRandom(1, "n"),
         )
         config = load_broker_config(
-            {"broker.id": "1", "zookeeper.connect": "m:1", "kafka.csv.metrics.dir": FOLDER, **properties}
+            {"broker.id": "1", "zookeeper.connect": "m:1", "kafka.csv.metrics.dir": SET, **properties}
         )
         log = structlog.wrap_logger(structlog.PrintLogger(), processors=[self.logs])
         self.reports = 0

@@ -41,11 +41,11 @@ class Ends:
 
 
 class Site:
-    def __init__(self, *groups: Coordinated) -> None:
+    def __init__(self, *groups: Coordinated, is_per_partition: bool = True) -> None:
         shard = SimpleNamespace(groups={each.group.group_id: each for each in groups})
         coordinator = SimpleNamespace(shards={0: shard}, counts=GroupCounts())
         self.ends, self.bounds = Ends(), Bounds()
-        self.source = OfGroups(cast(Any, coordinator), cast(Any, self.ends), self.bounds)
+        self.source = OfGroups(cast(Any, coordinator), cast(Any, self.ends), self.bounds, lambda: is_per_partition)
 
     def families(self) -> list[Metric]:
         return list(self.source())
@@ -89,6 +89,12 @@ def test_a_lag_that_is_not_known_is_left_out_with_its_sum() -> None:
     assert count(families, "kafka_consumergroup_lag") == 14
     sums = [s for f in families for s in f.samples if s.name == "kafka_consumergroup_lag_sum"]
     assert [(s.labels["consumergroup"], s.value) for s in sums] == [("h", 49)]
+
+
+def test_without_series_of_partitions_the_sums_are_told() -> None:
+    families = Site(group("g", 5), is_per_partition=False).families()
+    assert count(families, "kafka_consumergroup_current_offset") == count(families, "kafka_consumergroup_lag") == 0
+    assert [f.samples[0].value for f in families if f.name.endswith("_sum")] == [15, 35]
 
 
 def test_names_that_cannot_be_told_are_left_out_and_any_other_is_escaped() -> None:
