@@ -132,11 +132,14 @@ def _per_partition(places: list[_Place]) -> Iterator[Metric]:
 def _sums(places: list[_Place]) -> Iterator[Metric]:
     offsets: dict[tuple[str, str], float] = {}
     lags: dict[tuple[str, str], float | None] = {}
-    for place in places:
+    name, text = f"{_GROUP}_current_offset_sum", "The sum over a topic's partitions"
+    for number, place in enumerate(places, 1):
         key = (place.group, place.topic)
         offsets[key] = offsets.get(key, 0.0) + place.committed
         before = lags.get(key, 0.0)
         lags[key] = None if before is None or place.lag is None else before + place.lag
-    yield from gauges(f"{_GROUP}_current_offset_sum", "The sum over a topic's partitions", _LABELS, offsets.items())
+        if number % (SLICE_SAMPLES * 4) == 0:
+            yield Metric(name, text, "gauge")
+    yield from gauges(name, text, _LABELS, offsets.items())
     known = [(key, lag) for key, lag in lags.items() if lag is not None]
     yield from gauges(f"{_GROUP}_lag_sum", "How far each group is behind in a topic", _LABELS, known)
