@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 
 import trio
@@ -9,11 +10,12 @@ from trio.testing import MockClock
 
 from strandline.broker.metrics.end_offsets import GOOD_FOR_S, INTERVAL_S
 from strandline.protocol.types import TopicPartition
-from strandline.testkit.cluster import CLIENT, MemoryCluster
+from strandline.testkit.cluster import CLIENT, LOG_DIR, MemoryCluster
 from support.group_client import GroupClient
 from support.scenario import SESSIONS_ALONE, T0, cluster_with_topic, numbered
 
 GROUPS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "100"}
+ACTIVE = "kafka_controller_kafkacontroller_activecontrollercount"
 
 
 def figures(cluster: MemoryCluster, broker_id: int) -> dict[str, float]:
@@ -209,3 +211,25 @@ async def test_what_the_cleaner_did_is_told(autojump_clock: MockClock) -> None:
             assert found["kafka_log_logcleanermanager_time_since_last_run_ms"] <= 500
             assert 0 < found["kafka_log_logcleaner_cleaner_recopy_percent"] < 100
             assert found["kafka_log_logcleanermanager_uncleanable_partitions_count /data"] == 0
+
+
+async def test_a_disk_that_failed_is_told_with_what_it_held(autojump_clock: MockClock) -> None:
+    two = {**SESSIONS_ALONE, "log.dirs": f"{LOG_DIR},/more"}
+    async with cluster_with_topic(configs={"flush.messages": "1"}, properties=two) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("a", 3))
+        failing = cluster.partition(1, T0).log_dir
+        other = "/more" if failing == LOG_DIR else LOG_DIR
+        cluster.nodes[1].disk.fail("fsync", f"{failing}/t-0/*", errno.EIO)
+        await ledger.produce(producer, T0, numbered("b", 3))
+        await trio.sleep(5)
+        found = figures(cluster, 1)
+        assert found["kafka_log_logmanager_offlinelogdirectorycount"] == 1
+        assert found[f"kafka_log_logmanager_logdirectoryoffline {failing}"] == 1
+        assert found[f"kafka_log_logmanager_logdirectoryoffline {other}"] == 0
+        assert "kafka_topic_partition_leader t 0" not in found, "another broker leads it"
+        assert figures(cluster, cluster.leader(T0))["kafka_topic_partition_leader_is_preferred t 0"] == 0
+        [controller] = [each for each in cluster.nodes if figures(cluster, each)[ACTIVE] == 1]
+        found = figures(cluster, controller)
+        assert found["kafka_controller_controllerstats_logdirchangerateandtimems_count"] >= 1
+        assert found["kafka_controller_kafkacontroller_preferredreplicaimbalancecount"] == 1
+        assert found["kafka_controller_kafkacontroller_offlinepartitionscount"] == 0
