@@ -49,15 +49,19 @@ class BrokerSources:
     ) -> None:
         self._ends = EndOffsets(data.replicas, EndQuestions(data.replicas, network).ask_leader)
         self._loop = LoopWatch()
+
+        def is_per_partition() -> bool:
+            return config.value.metrics_per_partition
+
         self._sources: dict[str, Source] = {
             "requests": OfRequests(channel),
-            "topics": OfTopics(data.replicas, bounds, lambda: config.value.metrics_per_partition),
+            "topics": OfTopics(data.replicas, bounds, is_per_partition),
             "controller": of_controller,
             "isrs": OfIsrs(data.isr_updates.counts),
             "followers": OfFollowers(data.followers, bounds),
-            "led partitions": OfLedPartitions(data.replicas, bounds),
+            "led partitions": OfLedPartitions(data.replicas, bounds, is_per_partition),
             "purgatories": OfPurgatories(data.deadlines, data.replicas),
-            "groups": OfGroups(groups, self._ends, bounds),
+            "groups": OfGroups(groups, self._ends, bounds, is_per_partition),
             "logs": OfLogs(logs, housekeeping, cleaning),
             "loop": OfLoop(self._loop, listeners.connections),
             "ZooKeeper": OfZooKeeper(coordination),

@@ -50,7 +50,7 @@ class OfGroups:
         coordinator: GroupCoordinator,
         ends: EndOffsets,
         bounds: Bounds,
-        is_per_partition: Callable[[], bool] = lambda: True,
+        is_per_partition: Callable[[], bool],
     ) -> None:
         self._is_per_partition = is_per_partition
         self._coordinator = coordinator

@@ -95,7 +95,7 @@ class OfLedPartitions:
     leader, so there is one series of each in a cluster. is_per_partition: whether partitions have series of their
     own."""
 
-    def __init__(self, replicas: Replicas, bounds: Bounds, is_per_partition: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, replicas: Replicas, bounds: Bounds, is_per_partition: Callable[[], bool]) -> None:
         self._replicas = replicas
         self._bounds = bounds
         self._is_per_partition = is_per_partition

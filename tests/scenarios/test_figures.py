@@ -77,6 +77,19 @@ async def test_the_coordinator_tells_lag_also_where_another_broker_leads(autojum
             assert not any(name.startswith("kafka_consumergroup") for name in figures(cluster, broker_id))
 
 
+async def test_partitions_have_no_series_where_nobody_wants_them(autojump_clock: MockClock) -> None:
+    sums_only = {**GROUPS, "metrics.per.partition": "false"}
+    async with cluster_with_topic(properties=sums_only) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("a", 3))
+        client = GroupClient(cluster)
+        await client.join()
+        await client.commit({T0: 1})
+        for broker_id in cluster.nodes:
+            samples = [s for family in cluster.broker(broker_id).metrics.collect() for s in family.samples]
+            assert not [sample for sample in samples if "partition" in sample.labels]
+        assert figures(cluster, client.coordinator_id)["kafka_consumergroup_current_offset_sum g t"] == 1
+
+
 async def test_a_member_that_comes_back_by_its_name_is_no_rebalance(autojump_clock: MockClock) -> None:
     async with cluster_with_topic(properties=GROUPS) as (cluster, *_):
         first, again, other = (
