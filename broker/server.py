@@ -35,6 +35,7 @@ from strandline.broker.handlers.orders import OrderHandlers
 from strandline.broker.handlers.producer_ids import ProducerIdHandler
 from strandline.broker.handlers.queries import QueryHandler
 from strandline.broker.handlers.quotas import QuotaHandlers
+from strandline.broker.handlers.users import describe_scram_credentials
 from strandline.broker.membership.cluster_identity import find_cluster
 from strandline.broker.membership.leaving import leave_cluster
 from strandline.broker.membership.producer_ids import take_block
@@ -371,6 +372,7 @@ class Broker:
                 ApiKey.OFFSET_DELETE: offsets.delete,
                 ApiKey.DESCRIBE_CLIENT_QUOTAS: quotas.describe,
                 ApiKey.ALTER_CLIENT_QUOTAS: quotas.alter,
+                ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: describe_scram_credentials,
                 **{api.key: self.controller_link.handle for api in APIS.values() if api.is_controllers},
                 ApiKey.LEADER_AND_ISR: self.orders.leader_and_isr,
                 ApiKey.STOP_REPLICA: self.orders.stop_replica,

@@ -55,6 +55,7 @@ class ApiKey(enum.IntEnum):
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
     ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
 
@@ -350,6 +351,13 @@ _ROWS = (
         failed.alter_client_quotas,
         Scheduling.ADMIN,
         kafka=(0, 1),
+    ),
+    Api(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        m.DescribeUserScramCredentialsRequest,
+        m.DescribeUserScramCredentialsResponse,
+        failed.with_message(m.DescribeUserScramCredentialsResponse),
+        kafka=(0, 0),
     ),
     Api(
         ApiKey.DESCRIBE_CLUSTER,

@@ -72,7 +72,9 @@ class Quotas:
             )
             for key in OF_CLIENTS
         }
-        self.connections = CreationRates(bytes_windows, config.max_connection_creation_rate)
+        # Clients open several connections when they begin; Kafka lets what all windows give pass at once.
+        connection_windows = bytes_windows._replace(saved_s=bytes_windows.owed_s)
+        self.connections = CreationRates(connection_windows, config.max_connection_creation_rate)
         current.watch(
             lambda: self.connections.set_rate(current.value.max_connection_creation_rate),
             BrokerConfig.max_connection_creation_rate,

@@ -13,3 +13,4 @@ from strandline.protocol.messages.partitions import *  # noqa: F403
 from strandline.protocol.messages.producers import *  # noqa: F403
 from strandline.protocol.messages.quotas import *  # noqa: F403
 from strandline.protocol.messages.reassignments import *  # noqa: F403
+from strandline.protocol.messages.users import *  # noqa: F403

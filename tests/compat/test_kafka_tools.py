@@ -165,6 +165,12 @@ DIFFERENCES = (
         OWN_WORDS,
     ),
     Difference(
+        "quotas",
+        r"Configuration producer_byte_rate must be a LONG value",
+        "producer_byte_rate='10.5' of users/alice: allowed is a whole number, 1 or more (bytes per second)",
+        OWN_WORDS,
+    ),
+    Difference(
         "throttles",
         OF_NOBODY + rf" \[all\] for configuration ({REPLICAS}): .*",
         rf"configuration \1='all': {LISTED}",

@@ -130,6 +130,35 @@ kafka-configs --describe --broker 1
 kafka-configs --alter --broker-defaults --delete-config leader.replication.throttled.rate
 kafka-configs --describe --broker-defaults
 """
+QUOTAS = """\
+kafka-configs --alter --user alice --add-config producer_byte_rate=1024,consumer_byte_rate=2048
+kafka-configs --describe --entity-type users --entity-name alice
+kafka-configs --alter --user alice --client app --add-config request_percentage=12.5
+kafka-configs --describe --user alice --client app
+kafka-configs --alter --user-defaults --add-config controller_mutation_rate=5
+kafka-configs --describe --user-defaults
+kafka-configs --alter --entity-type clients --entity-name 'my app' --add-config consumer_byte_rate=7
+kafka-configs --alter --client-defaults --add-config consumer_byte_rate=9
+kafka-configs --describe --entity-type clients
+kafka-configs --alter --ip 10.0.0.7 --add-config connection_creation_rate=3
+kafka-configs --alter --ip-defaults --add-config connection_creation_rate=400
+kafka-configs --describe --ip 10.0.0.7
+kafka-configs --describe --entity-type ips
+kafka-configs --alter --user alice --add-config no_such_rate=5
+kafka-configs --alter --user alice --add-config producer_byte_rate=10.5
+kafka-configs --alter --user alice --delete-config producer_byte_rate
+kafka-configs --describe --user alice
+kafka-configs --describe --entity-type users
+kafka-configs --alter --user alice --delete-config consumer_byte_rate
+kafka-configs --alter --user alice --client app --delete-config request_percentage
+kafka-configs --alter --user-defaults --delete-config controller_mutation_rate
+kafka-configs --alter --entity-type clients --entity-name 'my app' --delete-config consumer_byte_rate
+kafka-configs --alter --client-defaults --delete-config consumer_byte_rate
+kafka-configs --alter --ip 10.0.0.7 --delete-config connection_creation_rate
+kafka-configs --alter --ip-defaults --delete-config connection_creation_rate
+kafka-configs --describe --entity-type users
+kafka-configs --describe --entity-type ips
+"""
 RECORDS = """\
 @produce
 kafka-get-offsets
@@ -247,6 +276,7 @@ CHAPTERS = {
     "topics": TOPICS,
     "configs": CONFIGS,
     "throttles": THROTTLES,
+    "quotas": QUOTAS,
     "records": RECORDS,
     "groups": GROUPS,
     "cluster": CLUSTER,

@@ -382,3 +382,12 @@ async def test_quotas_are_described_by_what_is_given_of_their_owner(autojump_clo
             assert [each.error_code for each in altered.entries] == [0]
         await trio.sleep(1)
         assert await admin.describe_quotas(QuotaOwner("v1")) == {QuotaOwner("v1"): {"consumer_byte_rate": 9}}
+
+
+async def test_kafkas_tools_are_told_that_a_user_has_no_password(autojump_clock: MockClock) -> None:
+    """They ask wherever they show a user's quotas, and go on at this error."""
+    async with MemoryCluster(1).running() as cluster:
+        client = await kafka_client(cluster)
+        found = await client.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=[{"name": "alice"}])
+        assert [(each.user, each.error_code) for each in found.results] == [("alice", ErrorCode.RESOURCE_NOT_FOUND)]
+        assert (await client.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=None)).results == ()
