@@ -40,7 +40,7 @@ from strandline.protocol.znodes import CONFIG_PATH
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.config.standing import Standing, standing_of
-from strandline.runtime.coordination import Coordination, Znode
+from strandline.runtime.coordination import ConnectionLost, Coordination, CoordinationError, SessionExpired, Znode
 
 RESOURCES = {
     PRODUCER_BYTE_RATE: "Produce",
@@ -83,6 +83,8 @@ class Quotas:
         self._log = log
         self._values: dict[QuotaEntity, dict[str, float]] = {}
         self._faults: dict[QuotaEntity, str] = {}
+        self._unreadable: dict[str, str] = {}
+        """Kinds whose folder may not be read, and why; all of it is looked at again."""
         self._put_into_effect: Callable[[], None] = lambda: None
 
     def limit(self, channel: RequestChannel, gate: QuotaGate, mutations: MutationGate) -> None:
@@ -117,11 +119,24 @@ class Quotas:
         return {kind: (partial(self._read_again, kind), partial(self._troubled, kind)) for kind in KINDS}
 
     async def read_all(self) -> None:
-        """CoordinationError."""
+        """ConnectionLost, SessionExpired."""
         for kind in KINDS:
             await self._read_again(kind, None)
 
     async def _read_again(self, kind: str, names: Collection[str] | None) -> None:
+        try:
+            await self._read(kind, names)
+        except (ConnectionLost, SessionExpired):
+            raise
+        except CoordinationError as error:  # the broker goes on, by what it knows
+            if self._unreadable.get(kind) != str(error):
+                self._log.error("quotas cannot be read: the last good ones count", kind=kind, why=str(error))
+            self._unreadable[kind] = str(error)
+        else:
+            if names is None:
+                self._unreadable.pop(kind, None)
+
+    async def _read(self, kind: str, names: Collection[str] | None) -> None:
         if names is None:
             found = await self._find(kind)
             asked = {*found, *(each for each in self._values | self._faults if each.path.startswith(f"{kind}/"))}
@@ -182,6 +197,8 @@ class Quotas:
             del self._faults[entity]
 
     def _troubled(self, kind: str) -> list[str]:
+        if kind in self._unreadable:
+            return ["*"]
         return [each.path.removeprefix(f"{kind}/") for each in self._faults if each.path.startswith(f"{kind}/")]
 
     def _apply(self) -> None:

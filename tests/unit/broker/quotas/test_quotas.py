@@ -1,0 +1,90 @@
+"""Reading quotas from ZooKeeper where it does not have them as they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import structlog
+import trio
+from structlog.testing import LogCapture
+from trio.testing import MockClock
+
+from strandline.broker.quotas.entities import QuotaEntity
+from strandline.broker.quotas.quotas import Quotas
+from strandline.protocol.znodes import CONFIG_PATH, ConfigZnode
+from strandline.runtime.config.dynamic import CurrentConfig
+from strandline.runtime.config.reading import load_broker_config
+from strandline.runtime.coordination import CoordinationError
+from strandline.testkit.zookeeper.client import MemoryCoordination
+from strandline.testkit.zookeeper.server import MemoryZooKeeper
+
+ALICE = QuotaEntity("alice")
+
+
+async def quotas_of(nursery: trio.Nursery, logs: LogCapture) -> tuple[Quotas, MemoryCoordination]:
+    zookeeper = MemoryZooKeeper()
+    await nursery.start(zookeeper.run)
+    client = zookeeper.client()
+    await client.start()
+    current = CurrentConfig(load_broker_config({"broker.id": "1", "zookeeper.connect": "memory:0"}))
+    return Quotas(current, client, structlog.wrap_logger(structlog.PrintLogger(), processors=[logs])), client
+
+
+async def put(client: MemoryCoordination, path: str, **config: str) -> None:
+    await client.create(f"{CONFIG_PATH}/{path}", ConfigZnode(config).encode(), parents=True)
+
+
+async def test_without_folders_there_are_none(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    quotas, _ = await quotas_of(nursery, LogCapture())
+    await quotas.read_all()
+    assert quotas.values == {} and not quotas.connections._of_ips
+
+
+async def test_all_places_are_read_and_what_is_gone_counts_no_more(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    logs = LogCapture()
+    quotas, client = await quotas_of(nursery, logs)
+    await put(client, "users/bob/clients/%3Ca%20b", producer_byte_rate="1")
+    await put(client, "users/alice", producer_byte_rate="2", request_percentage="2.5")
+    await put(client, "clients/<default>", consumer_byte_rate="3")
+    await put(client, "ips/10.0.0.7", connection_creation_rate="4")
+    await quotas.read_all()
+    assert quotas.values == {
+        QuotaEntity("bob", "%3Ca%20b"): {"producer_byte_rate": 1},
+        ALICE: {"producer_byte_rate": 2, "request_percentage": 2.5},
+        QuotaEntity(client_id="<default>"): {"consumer_byte_rate": 3},
+        QuotaEntity(ip="10.0.0.7"): {"connection_creation_rate": 4},
+    }
+    assert quotas.sensors["producer_byte_rate"].bounds == {QuotaEntity("bob", "%3Ca%20b"): 1, ALICE: 2}
+    assert [entry for entry in logs.entries if entry["log_level"] != "info"] == [], "bob's own znode is empty"
+    await client.delete(f"{CONFIG_PATH}/users/alice")
+    await quotas.readers()["users"][0]({"alice"})
+    assert ALICE not in quotas.values and len(quotas.values) == 3
+
+
+async def test_a_folder_that_may_not_be_read_is_named_once_and_the_last_good_ones_count(
+    autojump_clock: MockClock, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = LogCapture()
+    quotas, client = await quotas_of(nursery, logs)
+    await put(client, "users/alice", producer_byte_rate="2")
+    await quotas.read_all()
+    children_many = client.children_many
+
+    async def refused(paths: Sequence[str]) -> Any:
+        if f"{CONFIG_PATH}/users" in paths:
+            raise CoordinationError("children_many: NoAuthError")
+        return await children_many(paths)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "children_many", refused)
+        await quotas.read_all()
+        await quotas.read_all()
+        assert quotas.values == {ALICE: {"producer_byte_rate": 2}}
+        assert quotas.readers()["users"][1]() == ["*"] and quotas.readers()["ips"][1]() == []
+        assert [entry["kind"] for entry in logs.entries if "cannot be read" in entry["event"]] == ["users"]
+    await quotas.read_all()
+    assert quotas.readers()["users"][1]() == []
