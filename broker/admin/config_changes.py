@@ -10,7 +10,7 @@ Announcements are removed a quarter of an hour after this broker looked at them,
 pile up. By then all brokers that live have seen them; who was away reads everything again. No wall clock is asked:
 where one is wrong, Kafka's, which go by the znodes' times, remove what others have not read yet.
 
-A kind of entities that is served (topics, brokers; later quotas of clients, say) is a row in `ConfigChanges.kinds`.
+A kind of entities that is served (topics, brokers, those that have quotas) is a row in `ConfigChanges.kinds`.
 """
 
 from __future__ import annotations

@@ -172,6 +172,35 @@ async def test_who_waits_for_records_gets_them_within_the_quota(autojump_clock: 
         assert all(10_000 <= answer.throttle_time_ms <= 11_000 for answer, _ in told)
 
 
+async def test_real_consumers_read_everything_once_however_often_they_are_held(autojump_clock: MockClock) -> None:
+    """Answers that leave records out must not move the positions of their sessions."""
+    async with MemoryCluster(1).running() as cluster:
+        async with cluster.admin() as admin:
+            await admin.create_topic("t", 4, 1)
+        async with cluster.producer(linger_ms=0) as producer:
+            for number in range(80):
+                await producer.send("t", b"%d" % number + bytes(10_000), partition=number % 4)
+        await alter(cluster, ANYONE, consumer_byte_rate=100_000)
+        began = trio.current_time()
+
+        async def read_all() -> None:
+            async with cluster.consumer(fetch_max_wait_ms=200) as consumer:
+                partitions = [TopicPartition("t", number) for number in range(4)]
+                await consumer.assign(partitions)
+                for partition in partitions:
+                    consumer.seek(partition, 0)
+                found: dict[int, list[int]] = {number: [] for number in range(4)}
+                while sum(map(len, found.values())) < 80:
+                    for partition, records in (await consumer.poll(timeout_ms=1000)).items():
+                        found[partition.partition] += [int(each.value[:-10_000]) for each in records]
+                assert found == {number: list(range(number, 80, 4)) for number in range(4)}
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(read_all)
+        assert trio.current_time() - began == pytest.approx(24, abs=3)
+
+
 async def test_who_exceeds_it_is_told_and_muted_and_others_notice_nothing(autojump_clock: MockClock) -> None:
     async with cluster_of_one() as cluster:
         await alter(cluster, QuotaOwner(client_id="slow"), producer_byte_rate=len(BATCH) // 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 import structlog
 import trio
@@ -88,3 +89,15 @@ async def test_a_folder_that_may_not_be_read_is_named_once_and_the_last_good_one
         assert [entry["kind"] for entry in logs.entries if "cannot be read" in entry["event"]] == ["users"]
     await quotas.read_all()
     assert quotas.readers()["users"][1]() == []
+
+
+async def test_the_rate_of_new_connections_changes_while_the_broker_runs(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    current = CurrentConfig(load_broker_config({"broker.id": "1", "zookeeper.connect": "memory:0"}))
+    rates = Quotas(current, MemoryZooKeeper().client(), structlog.get_logger()).connections
+    for rate, owed_s in ((1, 9.0), (2**31 - 1, 0.0)):
+        current.change(msgspec.structs.replace(current.value, max_connection_creation_rate=rate))
+        for _ in range(20):
+            rates.note_accepted(0.0)
+        assert rates.accept_in_s(0.0) == owed_s
