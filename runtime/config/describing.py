@@ -20,7 +20,7 @@ from strandline.protocol.messages import (
     DescribeConfigsSynonym,
 )
 from strandline.runtime.config.broker import BROKER_KEYS, BrokerConfig
-from strandline.runtime.config.dynamic import Layer, usable, with_dynamic
+from strandline.runtime.config.dynamic import Layer, with_dynamic
 from strandline.runtime.config.keys import ConfigKey
 from strandline.runtime.config.listener_keys import broker_key
 from strandline.runtime.config.topic import TOPIC_KEYS, read_topic_config
@@ -91,8 +91,9 @@ class BrokerView:
     """A broker's configuration with all its places. layers: `<default>`, then the broker's own."""
 
     def __init__(self, static: BrokerConfig, layers: Sequence[Layer]) -> None:
-        self.config = with_dynamic(static, layers).config
-        default, own = (usable(layer, static) for layer in layers)
+        reading = with_dynamic(static, layers)
+        self.config = reading.config
+        default, own = reading.counting
         self._for_all = default
         self._standing = [layer.overrides or {} for layer in layers]
         in_file = {name: text_of(_value(static, name)) for name in static.explicit}

@@ -2,21 +2,22 @@
 
 `/config/brokers/<id>` comes before `/config/brokers/<default>`, that before the file, and that before the built-in
 default (KIP-226). Only keys that the table calls dynamic count there. Each key stands alone: one that is not served is
-named, never with its value, which may be a password. Where a value cannot be used the next lower one counts, and where
-it is the default of a topic's key nobody knows what was meant: it is `undecided`, and nothing is deleted by it
-(`topic`). So is every such key while a whole znode cannot be read, unless a higher one says it.
+named, never with its value, which may be a password. Where a value cannot be used, or excludes another one, the next
+lower one counts, and where it is the default of a topic's key nobody knows what was meant: it is `undecided`, and
+nothing is deleted by it (`topic`). So is every such key while a whole znode cannot be read, unless a higher one says
+it.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from strandline.runtime.config.broker import BROKER_KEYS, LATER_PREFIXES, BrokerConfig
-from strandline.runtime.config.contradictions import contradictions
+from strandline.runtime.config.contradictions import Contradiction, contradictions
 from strandline.runtime.config.keys import ConfigKey, attribute_of
 from strandline.runtime.config.listener_keys import broker_key, listener_that_is_not_there
 from strandline.runtime.config.listeners import advertised
@@ -56,21 +57,23 @@ class UnservedKey(NamedTuple):
 
 
 class DynamicReading(NamedTuple):
-    """config: what counts. unusable: named with their values, none of which is a secret."""
+    """config: what counts. counting: of each layer, key → text of what counts unless a higher one says it, too.
+    unusable: named with their values, none of which is a secret."""
 
     config: BrokerConfig
+    counting: tuple[dict[str, str], ...]
     not_served: tuple[UnservedKey, ...]
     unusable: tuple[InvalidConfig, ...]
 
 
 def with_dynamic(static: BrokerConfig, layers: Sequence[Layer]) -> DynamicReading:
     """static: of the broker's file. layers: the lowest first."""
-    values: dict[str, Value] = {}
-    of_listeners = dict(static.of_listeners)
+    found: list[dict[str, Value]] = []
     undecided: set[str] = set()
     not_served: list[UnservedKey] = []
     unusable: list[InvalidConfig] = []
     for layer in layers:
+        found.append({})
         if layer.overrides is None:
             undecided |= TOPIC_DEFAULTS
             continue
@@ -80,39 +83,39 @@ def with_dynamic(static: BrokerConfig, layers: Sequence[Layer]) -> DynamicReadin
                 not_served.append(UnservedKey(layer.path, name, why or ""))
                 continue
             try:
-                value = _parsed(key, text, static)
-                if name in BROKER_KEYS:
-                    values[key.attribute] = value
-                else:
-                    of_listeners[name] = value
+                found[-1][name] = _parsed(key, text, static)
                 undecided.discard(key.attribute)
             except InvalidConfig as error:
                 unusable.append(error)
                 undecided.add(key.attribute)
-    for contradiction in contradictions(msgspec.structs.asdict(static) | values):
+    for contradiction in _without_contradictions(static, found):
         unusable.append(contradiction.error)
-        for name in contradiction.keys:
-            values.pop(BROKER_KEYS[name].attribute, None)
-            undecided.add(BROKER_KEYS[name].attribute)
-    undecided &= TOPIC_DEFAULTS
-    config = msgspec.structs.replace(static, **values, of_listeners=of_listeners, undecided=frozenset(undecided))
-    return DynamicReading(config, tuple(not_served), tuple(unusable))
+        undecided |= {BROKER_KEYS[name].attribute for name in contradiction.keys}
+    config = msgspec.structs.replace(_merged(static, found), undecided=frozenset(undecided & TOPIC_DEFAULTS))
+    counting = tuple(
+        {name: (layer.overrides or {})[name] for name in values} for layer, values in zip(layers, found, strict=True)
+    )
+    return DynamicReading(config, counting, tuple(not_served), tuple(unusable))
 
 
-def usable(layer: Layer, static: BrokerConfig) -> dict[str, str]:
-    """Those of its overrides that count, each looked at by itself; key → text."""
-    return {name: text for name, text in (layer.overrides or {}).items() if _is_usable(name, text, layer, static)}
+def _merged(static: BrokerConfig, found: Sequence[Mapping[str, Value]]) -> BrokerConfig:
+    values = {name: value for layer in found for name, value in layer.items()}
+    of_broker = {BROKER_KEYS[name].attribute: value for name, value in values.items() if name in BROKER_KEYS}
+    of_listeners = {name: value for name, value in values.items() if name not in BROKER_KEYS}
+    return msgspec.structs.replace(static, **of_broker, of_listeners=static.of_listeners | of_listeners)
 
 
-def _is_usable(name: str, text: str, layer: Layer, static: BrokerConfig) -> bool:
-    key = broker_key(name)
-    if key is None or why_not_served(name, layer, static) is not None:
-        return False
-    try:
-        _parsed(key, text, static)
-    except InvalidConfig:
-        return False
-    return True
+def _without_contradictions(static: BrokerConfig, found: Sequence[dict[str, Value]]) -> Iterator[Contradiction]:
+    """Of two that exclude each other, what the highest layer says goes, until none are left."""
+    while contradiction := next(contradictions(msgspec.structs.asdict(_merged(static, found))), None):
+        yield contradiction
+        for values in reversed(found):
+            if to_drop := [name for name in contradiction.keys if name in values]:
+                for name in to_drop:
+                    del values[name]
+                break
+        else:
+            return  # the file's own, which a start refuses
 
 
 def why_not_served(name: str, layer: Layer, static: BrokerConfig) -> str | None:

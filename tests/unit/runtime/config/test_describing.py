@@ -138,3 +138,9 @@ def test_a_key_of_one_listener_has_its_places_too() -> None:
     assert places(entry) == [(name, "2", 2), (name, "3", 3), (name, "4", 4)]
     assert [each.name for each in view(for_all={name: "3"}).of_all_brokers()] == [name]
     assert not [each for each in view(own={name: "many"}).of_this_broker() if each.name == name]
+
+
+def test_what_excludes_another_value_is_no_place() -> None:
+    entry = broker_key(view({}, {"max.connections": "500"}, {"max.connections": "5"}), "max.connections")
+    assert (entry.value, entry.config_source) == ("500", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    assert places(entry)[0] == ("max.connections", "500", 3)

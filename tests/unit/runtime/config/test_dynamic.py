@@ -97,11 +97,27 @@ def test_what_is_not_served_is_named_without_its_value(path: str, name: str, why
 
 def test_values_that_exclude_each_other_do_not_count() -> None:
     result = reading({"log.cleaner.min.compaction.lag.ms": "6"}, {"log.cleaner.max.compaction.lag.ms": "5"})
-    assert result.config.log_cleaner_min_compaction_lag_ms == 0
+    assert result.config.log_cleaner_min_compaction_lag_ms == 6, "the more particular one goes"
+    assert result.config.log_cleaner_max_compaction_lag_ms == STATIC.log_cleaner_max_compaction_lag_ms
     assert {"log_cleaner_min_compaction_lag_ms", "log_cleaner_max_compaction_lag_ms"} == result.config.undecided
     assert [error.key for error in result.unusable] == ["log.cleaner.min.compaction.lag.ms"]
     assert not reading({"max.connections": "5"}, {}).config.undecided, "connections delete nothing"
     assert reading({"max.connections": "5"}, {}).config.max_connections == STATIC.max_connections
+    assert reading({"max.connections": "500"}, {"max.connections": "5"}).config.max_connections == 500
+
+
+def test_of_two_contradictions_both_are_told_and_what_a_higher_layer_mends_is_none() -> None:
+    both = {"log.cleaner.min.compaction.lag.ms": "6", "log.cleaner.max.compaction.lag.ms": "5", "max.connections": "5"}
+    result = reading(both, {})
+    assert {error.key for error in result.unusable} == {
+        "log.cleaner.min.compaction.lag.ms",
+        "inter.broker.connections.reserved",
+    }
+    assert result.counting == ({}, {})
+    assert result.config.log_cleaner_max_compaction_lag_ms == STATIC.log_cleaner_max_compaction_lag_ms
+    mended = reading(both, {"log.cleaner.max.compaction.lag.ms": "7", "max.connections": "500"})
+    assert not mended.unusable
+    assert mended.config.log_cleaner_min_compaction_lag_ms == 6
 
 
 @pytest.mark.parametrize(
