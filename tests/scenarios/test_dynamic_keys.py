@@ -81,6 +81,13 @@ async def connections_of_two(site: Site) -> list[int]:
     return [await site.connections(host) for host in ("::ffff:10.0.0.7", "10.0.0.8")]
 
 
+async def connections_in_three_seconds(site: Site) -> int:
+    """0 where they are not all made by then: those that come faster wait to be accepted."""
+    with trio.move_on_after(3):
+        return await site.connections(at_most=30)
+    return 0
+
+
 TWO_LISTENERS = {
     "listeners": "PLAINTEXT://broker-1:9092,CLIENTS://broker-1:9093",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT",
@@ -93,6 +100,11 @@ async def advertised(site: Site) -> str:
     await trio.sleep(1)
     *_, endpoint = site.cluster.broker(1).data.metadata.brokers[1].endpoints
     return f"{endpoint.listener}://{endpoint.host}:{endpoint.port}"
+
+
+async def has_series_per_partition(site: Site) -> bool:
+    await site.topic()
+    return any(metric.name.startswith("kafka_log_log_") for metric in site.cluster.broker(1).metrics.collect())
 
 
 # --- what may be appended, and how it is stored ----------------------------------------------------------------------
@@ -289,6 +301,7 @@ EFFECTS: dict[str, Effect] = {
     "max.connections": Effect("4", connections, 6, 3, {"inter.broker.connections.reserved": "0"}),  # one is taken
     "max.connections.per.ip": Effect("2", connections, 6, 2, TWO_LISTENERS),
     "max.connections.per.ip.overrides": Effect("10.0.0.7:2", connections_of_two, [6, 6], [2, 6], TWO_LISTENERS),
+    "max.connection.creation.rate": Effect("1", connections_in_three_seconds, 30, 0, TWO_LISTENERS),
     "listener.name.clients.max.connections": Effect("3", connections, 6, 3, TWO_LISTENERS),
     "unclean.leader.election.enable": Effect("true", is_elected_uncleanly, False, True, brokers=3),
     "num.replica.fetchers": Effect("4", fetchers, 1, 4, {"min.insync.replicas": "2"}, brokers=2),
@@ -328,6 +341,7 @@ EFFECTS: dict[str, Effect] = {
     "log.message.timestamp.difference.max.ms": Effect("1000", takes(age_ms=5000), True, False),
     "log.message.timestamp.before.max.ms": Effect("1000", takes(age_ms=5000), True, False),
     "log.message.timestamp.after.max.ms": Effect("1000", takes(age_ms=-5000), True, False),
+    "metrics.per.partition": Effect("false", has_series_per_partition, True, False),
     "producer.id.expiration.ms": Effect("1000", known_producers, 1, 0, {"producer.id.expiration.ms": "100000"}),
 }
 

@@ -29,7 +29,7 @@ unclean.leader.election.enable
 """
 CLUSTER_WIDE = _CLUSTER_WIDE.split()
 OF_ONE_BROKER = ["advertised.listeners"]
-OURS = ["max.decompressed.message.bytes"]
+OURS = ["max.decompressed.message.bytes", "metrics.per.partition"]
 """Which Kafka does not have."""
 WITHOUT_EFFECT = {
     "compression.gzip.level": "fixed",
