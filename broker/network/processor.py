@@ -101,6 +101,7 @@ class Processor:
         finally:
             transport.close()
             on_closed()
+            self._one_ended.unpark_all()
 
     async def stop(self, deadline_s: float) -> None:
         """Read nothing more, let the responses that are due leave, close everything; at most until `deadline_s`

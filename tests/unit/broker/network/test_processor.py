@@ -20,6 +20,7 @@ from strandline.protocol.messages import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from strandline.runtime.network import Address
 from strandline.testkit.network import MemoryNetwork
 from support.effects import tasks
 from support.pipeline import open_pipeline
@@ -306,4 +307,21 @@ async def test_a_processor_that_retires_serves_its_connections_to_their_end() ->
         assert tasks("deadlines of processor 0") == 1
         last.close()
         await trio.testing.wait_all_tasks_blocked()
+        assert tasks("deadlines of processor 0") == 0
+
+
+async def test_a_processor_that_retires_keeps_whom_it_punishes_for_as_long(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    given_back: list[float] = []
+    async with open_pipeline({ApiKey.METADATA: answer_metadata}) as pipeline:
+        listener = await pipeline.network.node("other").listen(Address("other", 1))
+        await pipeline.network.node("client").connect(Address("other", 1))
+        since = trio.current_time()
+        pipeline.processor.close_later(
+            await listener.accept(), 5.0, lambda: given_back.append(trio.current_time() - since)
+        )
+        pipeline.processor.retire()
+        await trio.sleep(6)
+        assert given_back == [5.0]
         assert tasks("deadlines of processor 0") == 0
