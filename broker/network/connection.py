@@ -68,12 +68,14 @@ class Connection:
         "_drained_by",
         "_last_active",
         "_leaving",
+        "_left_at",
         "_limits",
         "_out",
         "_read_failed",
         "_reader_lot",
         "_reader_waits",
         "_region_sent",
+        "_sent_at",
         "_slots",
         "_stalled_since",
         "_transport",
@@ -89,10 +91,8 @@ class Connection:
         "finish_reason",
         "frame_started_at",
         "kept",
-        "left_at",
         "muted",
         "pending_bytes",
-        "sent_at",
         "why_closed",
     )
 
@@ -137,10 +137,10 @@ class Connection:
         self._limits = limits
         self._slots: deque[ResponseSlot] = deque()
         self._out: deque[Piece] = deque()
-        self._leaving: list[tuple[RequestTimes, int, float]] = []
-        """(times, of how many requests, answered at) of answers in `_out`, to be counted when that is sent."""
-        self.left_at = self.sent_at = NOT_YET
-        """When the last answers that went at once came into `_out`, and when they were with the kernel."""
+        self._leaving: list[tuple[RequestTimes, int, float, float]] = []
+        """(times, of how many requests, answered at, left at) of answers in `_out`, to be counted when that is sent."""
+        self._left_at = self._sent_at = NOT_YET
+        """When the last answers came into `_out`, and when the last that went at once were with the kernel."""
         self._region_sent = 0
         self._dirty_list = dirty
         self._dirty = False
@@ -179,9 +179,9 @@ class Connection:
         self._dirty = False
         if self.closed or self._out:  # the writer gathers again after what is unsent
             return now
-        self.left_at = now
+        self._left_at = now
         self._send_ready()
-        self.sent_at = now = trio.current_time()
+        self._sent_at = now = trio.current_time()
         if self._out:
             self._stalled_since = now
             self._writer_lot.unpark_all()
@@ -192,22 +192,26 @@ class Connection:
         return now
 
     def count_answered(self, times: RequestTimes, count: int) -> None:
-        """The answers to so many requests of a burst left at its end; maybe the kernel did not take all of them."""
-        if self._out:
-            self._leaving.append((times, count, NOT_YET))
+        """The answers to so many requests of a burst left at its end; maybe the kernel did not take all of them. Where
+        nothing left since they were taken they have no answer."""
+        if self._left_at < times.taken_at:
+            now = trio.current_time()
+            times.took(count, NOT_YET, now, now)
+        elif self._out:
+            self._leaving.append((times, count, NOT_YET, self._left_at))
         else:
-            times.took(count, NOT_YET, self.left_at, self.sent_at)
+            times.took(count, NOT_YET, self._left_at, self._sent_at)
 
     def _count_sent(self, now: float) -> None:
         """All that was in `_out` is with the kernel. Requests that took the same way are counted together."""
         leaving, self._leaving = self._leaving, []
-        times, total, answered_at = leaving[0][0], 0, leaving[0][2]
-        for each, count, at in leaving:
-            if each is not times or at != answered_at:
-                times.took(total, answered_at, self.left_at, now)
-                times, total, answered_at = each, 0, at
+        times, total, answered_at, left_at = leaving[0][0], 0, leaving[0][2], leaving[0][3]
+        for each, count, at, left in leaving:
+            if each is not times or at != answered_at or left != left_at:
+                times.took(total, answered_at, left_at, now)
+                times, total, answered_at, left_at = each, 0, at, left
             total += count
-        times.took(total, answered_at, self.left_at, now)
+        times.took(total, answered_at, left_at, now)
 
     async def write_unsent(self) -> None:
         """The writer task: sends what `flush` could not, whenever the peer takes more. Ends when closed."""
@@ -221,9 +225,9 @@ class Connection:
                 self.close(str(error))
                 return
             left = self.pending_bytes
-            if not self._leaving:
-                self.left_at = trio.current_time()
+            self._left_at = trio.current_time()
             await self._warm_ahead()
+            self._left_at = trio.current_time()
             self._send_ready()
             now = trio.current_time()
             if self.pending_bytes != left:
@@ -232,7 +236,6 @@ class Connection:
                 self._stalled_since = None
             if self._leaving and (not self._out or len(self._leaving) > MAX_COUNTED_LATER):
                 self._count_sent(now)
-                self.left_at = now
             if self._reader_waits:
                 self._reader_lot.unpark_all()
 
@@ -245,7 +248,7 @@ class Connection:
                 if slot.attachments:
                     out.extend(slot.attachments)
                 if slot.times is not None:
-                    self._leaving.append((slot.times, 1, slot.answered_at))
+                    self._leaving.append((slot.times, 1, slot.answered_at, self._left_at))
 
     async def _warm_ahead(self) -> None:
         """What has gone cold while a slow peer read is not read by the event loop. `flush` sends nothing meanwhile,

@@ -30,8 +30,8 @@ from strandline.protocol.messages import FetchRequest, Message, Request
 from strandline.runtime.histogram import Histogram
 
 STAGES = ("queue", "local", "remote", "response_queue", "send", "total")
-NUM_BUCKETS = 160
-"""Enough for a thousand years."""
+NUM_BUCKETS = 256
+"""Enough for three hundred thousand years, so that no clock ends a broker."""
 UNKNOWN_CODE = "UNKNOWN"
 NOT_YET = -1.0
 
@@ -47,6 +47,8 @@ class Buckets:
 
     def add(self, value: float, count: int) -> None:
         """value: of times in microseconds."""
+        if value < 0:  # a clock that went back, wherever it was read
+            value = 0.0
         self.total += value * count
         square = value * value
         self.counts[int(square * square).bit_length()] += count
@@ -60,7 +62,7 @@ class RequestCounts:
     def __init__(self) -> None:
         self.requests = 0
         self.answered = 0
-        """Those whose answer has left. Requests without an answer never come here."""
+        """Those whose answer is with the kernel, and those without an answer that are handled."""
         self.errors: dict[int, int] = {}
         """Error code → how often it stood in an answer."""
         self.sizes = Buckets()

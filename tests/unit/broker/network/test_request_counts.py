@@ -18,6 +18,7 @@ from strandline.protocol.messages import (
     MetadataRequest,
     MetadataResponse,
     PartitionProduceResponse,
+    ProduceRequest,
     ProduceResponse,
     Request,
     TopicProduceResponse,
@@ -212,3 +213,47 @@ async def test_a_connection_that_closes_takes_its_waiting_requests_along(
 )
 def test_apis_have_kafkas_names(key: ApiKey, name: str) -> None:
     assert kafka_name(key) == name
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_what_has_no_answer_takes_no_time_however_old_machine_and_connection_are(
+    autojump_clock: trio.testing.MockClock, is_first: bool
+) -> None:
+    autojump_clock.jump(30 * 24 * 3600)
+
+    def handle(request: RequestInHand[ProduceRequest]) -> None:
+        if request.message.has_answer:
+            request.respond(OK)
+        else:
+            request.no_response()
+
+    async with open_pipeline({ApiKey.PRODUCE: handle}) as pipeline:
+        client = await pipeline.connect()
+        if not is_first:
+            await client.send(produce_frames(1))
+            await client.responses(1)
+            await trio.sleep(300)
+        await client.send(request_frame(produce_request(acks=0)) * 3)
+        await trio.sleep(1)
+        counts = counts_of(pipeline, "Produce")
+        assert counts.answered == 3 + (not is_first)
+        assert times_ms(counts) == {stage: near(0) for stage in STAGES}
+
+
+async def test_answers_that_wait_behind_a_slow_reader_are_counted_from_when_they_left(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    large = MetadataResponse([], [], -1, "c" * 100_000)
+    handlers = {ApiKey.METADATA: lambda request: request.respond(large)}
+    async with open_pipeline(handlers, network=MemoryNetwork(window_bytes=64 * 1024)) as pipeline:
+        client = await pipeline.connect()
+        for _ in range(3):
+            await client.send(request_frame(MetadataRequest([])))
+            await trio.sleep(1)
+        await client.responses(3)
+        counts = counts_of(pipeline, "Metadata")
+        assert counts.answered == 3
+        times = times_ms(counts)
+        assert times["response_queue"] == near(0, 1000, 2000)
+        assert times["send"] == near(0, 3000)
+        assert times["total"] == near(1000, 2000, 3000)
