@@ -20,6 +20,7 @@ import trio
 from strandline.broker.handlers.fetch_reads import Answer, FetchReads
 from strandline.broker.handlers.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Read
 from strandline.broker.handlers.session_fetches import SessionFetches
+from strandline.broker.network.dialects import Regions
 from strandline.broker.network.regions import Warm, is_cold
 from strandline.broker.network.request import Remainder, RequestInHand
 from strandline.broker.replication.burst import Burst
@@ -29,7 +30,7 @@ from strandline.broker.replication.replicas import Replicas
 from strandline.broker.replication.replication_quota import ReplicationQuota
 from strandline.broker.replication.stalled_followers import StalledFollowers, is_look_due
 from strandline.protocol.errors import BrokerError, ErrorCode
-from strandline.protocol.messages import FetchRequest, FetchResponse
+from strandline.protocol.messages import FetchRequest, FetchResponse, Message
 from strandline.protocol.types import NO_TOPIC
 from strandline.runtime.disk import FileRegion
 
@@ -238,11 +239,20 @@ class FetchHandler:
 
     def send(self, request: RequestInHand[FetchRequest], answer: Answer) -> None:
         """Answer now, or through a handler task when the disk would make the loop wait."""
-        self._count(request.message, answer)
+        if request.hooks:  # a quota may withhold what was read
+            request.hooks = (*request.hooks, partial(self._count_answered, request.message, answer))
+        else:
+            self._count(request.message, answer)
         if any(region is not None and is_cold(region) for region in answer.regions):
             self._submit(partial(self._warm_and_send, request, answer))
             return
         request.respond(answer.response, answer.regions if answer.size_bytes else (), is_clean=answer.is_clean)
+
+    def _count_answered(self, request: FetchRequest, answer: Answer, message: Message | None, regions: Regions) -> None:
+        """The last hook: what is sent is what the others left. None: to nobody."""
+        if message is not None:
+            withheld = not regions
+            self._count(request, Answer(answer.response, [], 0, True, answer.is_clean) if withheld else answer)
 
     def _count(self, message: FetchRequest, answer: Answer) -> None:
         traffic, position = self._replicas.traffic, 0

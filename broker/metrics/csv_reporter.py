@@ -1,10 +1,13 @@
 """The reference text's CSV reporter: every `kafka.metrics.polling.interval.secs` what /metrics tells goes to files.
 
 One file per metric in the folder `broker-<id>` of `kafka.csv.metrics.dir` (brokers of one machine may have one
-configuration), named as the metric: a line of names, then a line for each series and time, which is seconds since 1970:
+configuration), named as the metric and its labels, as `kafka_log_log_size.topic.partition.csv`: a line of names, then a
+line for each series and time, which is seconds since 1970:
 
     time,topic,partition,value
     1764158400,orders,0,1815
+
+So a metric that tells of all topics and of each of them has two files, whose lines stay as their heads say.
 
 Nobody removes them but who reads them. They are written off the event loop. What a disk does not take is left out as a
 whole, so no line is cut, and told once; the next interval tries again.
@@ -79,22 +82,23 @@ class Lines:
 
     def __init__(self, time_s: int) -> None:
         self._time_s = time_s
-        self._texts: dict[str, tuple[str, io.StringIO]] = {}
-        """Name of a sample → line of names, and the lines."""
+        self._texts: dict[tuple[str, ...], io.StringIO] = {}
+        """Name of a sample and of its labels → the lines."""
 
     def add(self, metric: Metric) -> None:
         """A family, or a slice of one."""
         for sample in metric.samples:
-            found = self._texts.get(sample.name)
-            if found is None:
-                found = self._texts[sample.name] = _line([TIME, *sample.labels, VALUE]), io.StringIO()
-            found[1].write(_line([self._time_s, *sample.labels.values(), _number(sample.value)]))
+            text = self._texts.setdefault((sample.name, *sample.labels), io.StringIO())
+            text.write(_line([self._time_s, *sample.labels.values(), _number(sample.value)]))
 
     def files(self) -> dict[str, tuple[bytes, bytes]]:
         """Name of a file → its first line, and what to append."""
         return {
-            f"{name}.csv": (names.encode(errors="replace"), text.getvalue().encode(errors="replace"))
-            for name, (names, text) in self._texts.items()
+            f"{'.'.join(names)}.csv": (
+                _line([TIME, *names[1:], VALUE]).encode(errors="replace"),
+                text.getvalue().encode(errors="replace"),
+            )
+            for names, text in self._texts.items()
         }
 
 

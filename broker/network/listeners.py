@@ -132,8 +132,9 @@ class Listeners:
 
     def connections(self) -> dict[tuple[str, int], int]:
         """(listener, number of the processor) → how many are open."""
-        counts = {(each.config.name, p.number): 0 for each in self._acceptors for p in self._processors}
-        for processor in self._processors:
+        processors = [*self._processors, *self._retired]
+        counts = {(each.config.name, p.number): 0 for each in self._acceptors for p in processors}
+        for processor in processors:
             for connection in processor.connections:
                 counts[connection.context.listener_name, processor.number] += 1
         return counts

@@ -18,7 +18,7 @@ from strandline.broker.data_plane import DataPlane
 from strandline.broker.handlers.queries import QueryHandler
 from strandline.broker.network.dialects import Regions
 from strandline.broker.network.dialects.native import NATIVE, name_sizes
-from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request import AnswerHook, RequestInHand
 from strandline.broker.network.request_context import RequestContext
 from strandline.broker.replication.isr_updates import IsrOutcome, apply_outcome
 from strandline.broker.replication.partition import Partition
@@ -115,6 +115,7 @@ class Hand:
         self.connection = connection or FakeConnection()
         self.context = self.connection.context
         self.dialect = NATIVE
+        self.hooks: tuple[AnswerHook, ...] = ()
         self.answers: list[Any] = []
         self.sent: list[bytes] = []
         self.silent = 0

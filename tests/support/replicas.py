@@ -26,7 +26,7 @@ import trio
 from strandline.broker.data_plane import DataPlane
 from strandline.broker.network.connection import Connection
 from strandline.broker.network.dialects.native import name_sizes
-from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request import AnswerHook, RequestInHand
 from strandline.broker.network.request_context import RequestContext
 from strandline.broker.replication.follower import Fetcher
 from strandline.broker.replication.held_fetches import FetchPlan
@@ -84,6 +84,7 @@ class Call:
         self.records = (memoryview(attachments),) if attachments is not None else ()
         self.connection = cast(Connection, _Line())
         self.context = RequestContext("PLAINTEXT", True, Address("memory", 1))
+        self.hooks: tuple[AnswerHook, ...] = ()
         self.response: Message | None = None
         self.regions: Sequence[FileRegion] = ()
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 import structlog
 import trio
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 from structlog.testing import LogCapture
 from trio.testing import MockClock
 
-from strandline.broker.metrics.csv_reporter import REPORTER, CsvReporter
+from strandline.broker.metrics.csv_reporter import REPORTER, CsvReporter, Lines
 from strandline.broker.metrics.families import counter, gauges
 from strandline.runtime.config.reading import load_broker_config
 from strandline.runtime.disk import read_file
@@ -60,14 +60,26 @@ async def test_each_metric_is_a_file_with_a_line_per_series_and_time(autojump_cl
     site = Site({**ON, "kafka.metrics.polling.interval.secs": "3"})
     with trio.move_on_after(7):
         await site.reporter.run()
-    assert site.disk.listdir(FOLDER) == ["lag.csv", "requests_total.csv"]
+    assert site.disk.listdir(FOLDER) == ["lag.topic.partition.csv", "requests_total.csv"]
     head, first, second = site.rows("requests_total")
     assert head == ["time", "value"] and (first[1], second[1]) == ("1", "2")
     assert int(second[0]) - int(first[0]) == 3
-    assert [row[1:] for row in site.rows("lag")] == [
+    assert [row[1:] for row in site.rows("lag.topic.partition")] == [
         ["topic", "partition", "value"],
         *[['a,"b"', "0", "1.5"], ["c", "1", "7"]] * 2,
     ]
+
+
+def test_what_is_told_of_all_and_of_each_has_a_file_for_either() -> None:
+    lines = Lines(5)
+    lines.add(CounterMetricFamily("bytes", "", 9))
+    each = CounterMetricFamily("bytes", "", labels=["topic"])
+    each.add_metric(["orders"], 7)
+    lines.add(each)
+    assert lines.files() == {
+        "bytes_total.csv": (b"time,value\n", b"5,9\n"),
+        "bytes_total.topic.csv": (b"time,topic,value\n", b"5,orders,7\n"),
+    }
 
 
 async def test_the_files_go_on_after_a_restart(autojump_clock: MockClock) -> None:
@@ -89,15 +101,15 @@ async def test_nothing_is_written_unless_it_is_on(autojump_clock: MockClock, pro
 async def test_a_full_disk_is_one_line_and_cuts_no_line_of_a_file(autojump_clock: MockClock) -> None:
     site = Site({**ON, "kafka.metrics.polling.interval.secs": "10"})
     await site.reporter.report()
-    before = site.rows("lag")
-    site.disk.shorten_next_write(f"{FOLDER}/lag.csv", 5)
-    fault = site.disk.fail("pwritev", f"{FOLDER}/lag.csv", errno.ENOSPC, after=1)
+    before = site.rows("lag.topic.partition")
+    site.disk.shorten_next_write(f"{FOLDER}/lag.topic.partition.csv", 5)
+    fault = site.disk.fail("pwritev", f"{FOLDER}/lag.topic.partition.csv", errno.ENOSPC, after=1)
     with trio.move_on_after(65):
         await site.reporter.run()
-    assert site.rows("lag") == before
+    assert site.rows("lag.topic.partition") == before
     [line] = site.logs.entries
     assert line["folder"] == FOLDER and "room" in line["event"]
     assert fault.hits == 6, "each report tries again"
     fault.cancel()
     await site.reporter.report()
-    assert len(site.rows("lag")) == len(before) + 2
+    assert len(site.rows("lag.topic.partition")) == len(before) + 2
