@@ -35,7 +35,6 @@ from strandline.broker.handlers.orders import OrderHandlers
 from strandline.broker.handlers.producer_ids import ProducerIdHandler
 from strandline.broker.handlers.queries import QueryHandler
 from strandline.broker.handlers.quotas import QuotaHandlers
-from strandline.broker.handlers.users import describe_scram_credentials
 from strandline.broker.membership.cluster_identity import find_cluster
 from strandline.broker.membership.leaving import leave_cluster
 from strandline.broker.membership.producer_ids import take_block
@@ -59,6 +58,7 @@ from strandline.broker.quotas.gate import QuotaGate
 from strandline.broker.quotas.mutations import MutationGate
 from strandline.broker.quotas.quotas import Quotas
 from strandline.broker.replication.isr_checks import run_isr_checks
+from strandline.broker.served_apis import served_apis
 from strandline.broker.upkeep.cleaning import Cleaning
 from strandline.broker.upkeep.departed_replicas import DepartedReplicas, Questions
 from strandline.broker.upkeep.disk_failures import DiskFailures
@@ -68,7 +68,7 @@ from strandline.broker.upkeep.retention_checks import RetentionChecks
 from strandline.broker.upkeep.signs_of_life import run_signs_of_life
 from strandline.controller.controller import Controller
 from strandline.controller.orders.channel import connector
-from strandline.protocol.api import APIS, ApiKey
+from strandline.protocol.api import APIS
 from strandline.protocol.znodes import BrokerIdZnode
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.topic import topic_config
@@ -337,47 +337,20 @@ class Broker:
         quotas.limit(self.channel, QuotaGate(quotas.sensors, shares_listener=shares_listener), mutations)
 
     def _build_channel(self) -> RequestChannel:
-        """Which handler serves which API, and in which dialects."""
-        config, queries, inventory = self.config, self.queries, self.inventory
-        groups = GroupHandlers(self.groups, self.data.replicas, self.creations.add)
-        offsets = OffsetHandlers(self.groups, self.data.replicas)
-        quotas = QuotaHandlers(self.quotas, self.coordination, self._log)
+        config = self.config
         return RequestChannel(
-            handlers={
-                ApiKey.PRODUCE: self.data.produce.handle,
-                ApiKey.FETCH: self.data.fetch.handle,
-                ApiKey.API_VERSIONS: queries.api_versions,
-                ApiKey.METADATA: queries.metadata,
-                ApiKey.DELETE_RECORDS: self.data.delete_records.handle,
-                ApiKey.INIT_PRODUCER_ID: self.producer_ids.handle,
-                ApiKey.LIST_OFFSETS: queries.list_offsets,
-                ApiKey.OFFSET_FOR_LEADER_EPOCH: queries.offset_for_leader_epoch,
-                ApiKey.ALTER_REPLICA_LOG_DIRS: inventory.alter_replica_log_dirs,
-                ApiKey.DESCRIBE_LOG_DIRS: inventory.describe_log_dirs,
-                ApiKey.DESCRIBE_CLUSTER: inventory.describe_cluster,
-                ApiKey.DESCRIBE_PRODUCERS: inventory.describe_producers,
-                ApiKey.DESCRIBE_CONFIGS: self.configs.describe,
-                ApiKey.ALTER_CONFIGS: self.configs.alter,
-                ApiKey.INCREMENTAL_ALTER_CONFIGS: self.configs.alter_incrementally,
-                ApiKey.FIND_COORDINATOR: groups.find_coordinator,
-                ApiKey.JOIN_GROUP: groups.join_group,
-                ApiKey.SYNC_GROUP: groups.sync_group,
-                ApiKey.HEARTBEAT: groups.heartbeat,
-                ApiKey.LEAVE_GROUP: groups.leave_group,
-                ApiKey.DESCRIBE_GROUPS: groups.describe_groups,
-                ApiKey.LIST_GROUPS: groups.list_groups,
-                ApiKey.DELETE_GROUPS: groups.delete_groups,
-                ApiKey.OFFSET_COMMIT: offsets.commit,
-                ApiKey.OFFSET_FETCH: offsets.fetch,
-                ApiKey.OFFSET_DELETE: offsets.delete,
-                ApiKey.DESCRIBE_CLIENT_QUOTAS: quotas.describe,
-                ApiKey.ALTER_CLIENT_QUOTAS: quotas.alter,
-                ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: describe_scram_credentials,
-                **{api.key: self.controller_link.handle for api in APIS.values() if api.is_controllers},
-                ApiKey.LEADER_AND_ISR: self.orders.leader_and_isr,
-                ApiKey.STOP_REPLICA: self.orders.stop_replica,
-                ApiKey.UPDATE_METADATA: self.orders.update_metadata,
-            },
+            handlers=served_apis(
+                data=self.data,
+                queries=self.queries,
+                inventory=self.inventory,
+                configs=self.configs,
+                groups=GroupHandlers(self.groups, self.data.replicas, self.creations.add),
+                offsets=OffsetHandlers(self.groups, self.data.replicas),
+                quotas=QuotaHandlers(self.quotas, self.coordination, self._log),
+                producer_ids=self.producer_ids,
+                controller_link=self.controller_link,
+                orders=self.orders,
+            ),
             dialects=(NATIVE, KAFKA),
             end_of_burst=self.data.burst.end,
             unflushed_connections=self.unflushed_connections,

@@ -35,11 +35,11 @@ from strandline.client.record_sizes import batch_bytes
 from strandline.client.replicas.reading import ReplicaOffsets
 from strandline.client.settings import ProducerSettings
 from strandline.protocol.errors import BrokerError, ErrorCode
-from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult, DescribeConfigsSynonym
 from strandline.protocol.records import assign_offset, build_batch, scan
 from strandline.protocol.types import TopicPartition
+from unit.cli.fake_configs import FakeConfigAdmin
 from unit.cli.fake_futures import Acked, FakeMany, LateFuture
-from unit.cli.fake_moves import FakeMovingAdmin, MovingReplicas
+from unit.cli.fake_moves import MovingReplicas
 from unit.cli.fake_quotas import FakeQuotaAdmin
 from unit.cli.fake_replicas import FakeReplicaAdmin
 
@@ -387,7 +387,7 @@ class FakeConsumer(FakeClient):
             raise unknown(next(each.topic for each in self.positions if each not in self.cluster.records))
 
 
-class FakeAdmin(FakeClient, FakeMovingAdmin, FakeReplicaAdmin, FakeQuotaAdmin):
+class FakeAdmin(FakeClient, FakeConfigAdmin, FakeReplicaAdmin, FakeQuotaAdmin):
     def create_topic(
         self,
         name: str,
@@ -415,31 +415,6 @@ class FakeAdmin(FakeClient, FakeMovingAdmin, FakeReplicaAdmin, FakeQuotaAdmin):
         self.cluster.settings["enlarged"] = (name, count)
         self.cluster.settings["assigned"] = assignments
         self.cluster.settings["validate_only"] = validate_only
-
-    def describe_configs(
-        self, kind: int, name: str, *, timeout_ms: float | None = None
-    ) -> list[DescribeConfigsResourceResult]:
-        if kind == ConfigResource.TOPIC and name not in self.cluster.topics:
-            raise unknown(name)
-        return [
-            DescribeConfigsResourceResult("segment.bytes", "99", False, False, 5, [], 0, "How large."),
-            DescribeConfigsResourceResult(
-                "retention.ms",
-                "7",
-                False,
-                False,
-                1,
-                [DescribeConfigsSynonym("retention.ms", "7", 1), DescribeConfigsSynonym("a", "7", 4)],
-            ),
-            DescribeConfigsResourceResult("secret", None, True, True, 1),
-            *self.set_configs(kind, name),
-        ]
-
-    def alter_configs(
-        self, kind: int, name: str, changes: dict[str, str | None], *, validate_only: bool = False
-    ) -> None:
-        self.cluster.settings["altered"] = (kind, name, changes, validate_only)
-        self.set_config(kind, name, changes)
 
     def delete_topic(self, name: str) -> None:
         if self.cluster.topics.pop(name, None) is None:
