@@ -241,7 +241,7 @@ class Broker:
             self.cleaning,
             self.listeners,
             self.coordination,
-            self.environment.network,
+            self.environment,
         )
         self.broker_sources.add_to(self.metrics)
 

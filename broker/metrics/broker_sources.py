@@ -17,6 +17,7 @@ from strandline.broker.metrics.of_machine import OfProcess, of_machine
 from strandline.broker.metrics.of_replication import OfFollowers, OfIsrs, OfLedPartitions, OfPurgatories
 from strandline.broker.metrics.of_requests import OfRequests
 from strandline.broker.metrics.of_topics import OfTopics
+from strandline.broker.metrics.of_volumes import OfVolumes
 from strandline.broker.metrics.of_zookeeper import OfZooKeeper
 from strandline.broker.metrics.sources import MetricSources
 from strandline.broker.network.listeners import Listeners
@@ -25,7 +26,7 @@ from strandline.broker.upkeep.cleaning import Cleaning
 from strandline.broker.upkeep.housekeeping import Housekeeping
 from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.coordination import Coordination
-from strandline.runtime.network import Network
+from strandline.runtime.environment import Environment
 from strandline.storage.manager.log_manager import LogManager
 
 
@@ -45,10 +46,11 @@ class BrokerSources:
         cleaning: Cleaning,
         listeners: Listeners,
         coordination: Coordination,
-        network: Network,
+        environment: Environment,
     ) -> None:
-        self._ends = EndOffsets(data.replicas, EndQuestions(data.replicas, network).ask_leader)
+        self._ends = EndOffsets(data.replicas, EndQuestions(data.replicas, environment.network).ask_leader)
         self._loop = LoopWatch()
+        self._volumes = OfVolumes(logs, environment.disk, environment.blocking)
 
         def is_per_partition() -> bool:
             return config.value.metrics_per_partition
@@ -63,6 +65,7 @@ class BrokerSources:
             "purgatories": OfPurgatories(data.deadlines, data.replicas),
             "groups": OfGroups(groups, self._ends, bounds, is_per_partition),
             "logs": OfLogs(logs, housekeeping, cleaning),
+            "volumes": self._volumes,
             "loop": OfLoop(self._loop, listeners.connections),
             "ZooKeeper": OfZooKeeper(coordination),
             "process": OfProcess(),
@@ -79,3 +82,4 @@ class BrokerSources:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._ends.run)
             nursery.start_soon(self._loop.run)
+            nursery.start_soon(self._volumes.run)
