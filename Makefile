@@ -128,8 +128,9 @@ bench-spark-sink: setup ## rows per second that Spark writes, beside its own Kaf
 bench-throttle: setup ## latency of producers while a replica is filled: at full speed, throttled, not at all (BENCH="--rounds 1": fewer)
 	$(PYTHON) tests/benchmarks/throttle.py $(BENCH)
 
-compat: setup ## try Kafka's clients and tools on us, let a real Kafka take our files over and back (needs Maven, kcat)
+compat: setup ## try Kafka's clients and tools, and Prometheus, on us, let a real Kafka take our files over and back (needs Maven, kcat)
 	@scripts/maven
+	@scripts/prometheus
 	@scripts/kafka-clients
 	@scripts/librdkafka-tests
 	STRANDLINE_COMPAT=1 $(PYTHON) -m pytest -n 2 tests/compat
