@@ -78,3 +78,33 @@ def test_every_alert_says_what_is_so_and_what_to_do(rules: list[dict[str, Any]])
 def test_commands_that_an_alert_advises_exist(rules: list[dict[str, Any]]) -> None:
     named = {name for rule in rules for name in re.findall(r"strandline ([a-z-]+)", rule["annotations"]["action"])}
     assert named and named <= set(COMMANDS)
+
+
+def test_the_compose_profile_scrapes_every_broker_and_pins_its_images(root: Path) -> None:
+    compose = yaml.safe_load((root / "deploy/docker-compose.yml").read_text())
+    services = compose["services"]
+    brokers = {name: each for name, each in services.items() if name.startswith("broker-")}
+    ports = {each["environment"]["STRANDLINE_ADMIN_LISTENER"].rpartition(":")[2] for each in brokers.values()}
+    config = yaml.safe_load((root / "deploy/prometheus/prometheus.yml").read_text())
+    (scraped,) = config["scrape_configs"]
+    assert scraped["job_name"] == "strandline", "the job of the alert rules"
+    assert set(scraped["static_configs"][0]["targets"]) == {f"{name}:{port}" for name in brokers for port in ports}
+    with_profile = {name: each for name, each in services.items() if each.get("profiles") == ["metrics"]}
+    assert set(with_profile) == {"prometheus", "grafana"}
+    for name, service in with_profile.items():
+        assert re.search(r":-v?\d+\.\d+\.\d+\}$", service["image"]), f"{name} has no version of its own"
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"]), name
+        for volume in service["volumes"]:
+            source = volume.split(":")[0]
+            assert source in compose["volumes"] if source[0] != "." else (root / "deploy" / source).exists(), volume
+
+
+def test_grafana_finds_prometheus_and_the_dashboard(root: Path, dashboard: dict[str, Any]) -> None:
+    deploy = root / "deploy"
+    compose = yaml.safe_load((deploy / "docker-compose.yml").read_text())["services"]["grafana"]
+    provisioning = deploy / "grafana/provisioning"
+    (source,) = yaml.safe_load((provisioning / "datasources/prometheus.yml").read_text())["datasources"]
+    assert source["type"] == "prometheus" and source["url"] == "http://prometheus:9090"
+    (provider,) = yaml.safe_load((provisioning / "dashboards/strandline.yml").read_text())["providers"]
+    assert f"./grafana/strandline.json:{provider['options']['path']}/strandline.json:ro" in compose["volumes"]
+    assert dashboard["uid"] == "strandline"
