@@ -12,6 +12,7 @@ from typing import Any
 from strandline import Admin, Consumer, Producer
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.runtime.loopback import LOOPBACK, free_port
+from support.small_disk import SmallDisk, WrappedDaemon
 
 PATIENCE_S = 40
 BROKERS = (1, 2, 3)
@@ -27,7 +28,8 @@ VARIABLES = {
 
 
 @contextmanager
-def cluster_with_admin_ports(folder: Path) -> Iterator[EmbeddedCluster]:
+def cluster_with_admin_ports(folder: Path, small_disk: SmallDisk | None = None) -> Iterator[EmbeddedCluster]:
+    """small_disk: the victim's second log directory lies on it."""
     cluster = EmbeddedCluster(
         folder, len(BROKERS), properties={"replica.lag.time.max.ms": "2000", "offsets.topic.num.partitions": "3"}
     )
@@ -35,6 +37,10 @@ def cluster_with_admin_ports(folder: Path) -> Iterator[EmbeddedCluster]:
     for broker_id in BROKERS:
         ports.add(port := free_port(taken=frozenset(ports)))
         cluster.properties_of[broker_id] = {"admin.listener": f"{LOOPBACK}:{port}"}
+    if small_disk is not None:
+        cluster.brokers[VICTIM] = daemon = WrappedDaemon(f"broker {VICTIM}", cluster.brokers[VICTIM].log_path)
+        daemon.prefix = small_disk.enter
+        cluster.properties_of[VICTIM]["log.dirs"] = f"{cluster.log_dir(VICTIM)},{small_disk.mount_point}"
     with cluster:
         yield cluster
 

@@ -23,13 +23,22 @@ from compat.metrics_site import (
 )
 from compat.prometheus_server import DEPLOY, Prometheus
 from strandline.cli.cluster import EmbeddedCluster
+from support.small_disk import SmallDisk
 
+FREE_BYTES = 192 * 2**10
 METRIC = re.compile(r"\b(?:kafka|strandline|process)_\w+(?:\{[^}]*\})?")
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
-    with cluster_with_admin_ports(tmp_path_factory.mktemp("cluster")) as cluster:
+def small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallDisk]:
+    disk = SmallDisk(tmp_path_factory.mktemp("disk") / "small")
+    yield disk
+    disk.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, small_disk: SmallDisk) -> Iterator[EmbeddedCluster]:
+    with cluster_with_admin_ports(tmp_path_factory.mktemp("cluster"), small_disk) as cluster:
         yield cluster
 
 
@@ -101,6 +110,15 @@ def test_a_follower_that_stands_still_is_told(cluster: EmbeddedCluster, promethe
     fires(prometheus, "StrandlineUnderReplicated")
     cluster.resume_broker(VICTIM)
     clear(prometheus, *FAULTS)
+
+
+def test_a_disk_that_fills_is_told_before_it_is_full(
+    cluster: EmbeddedCluster, prometheus: Prometheus, small_disk: SmallDisk
+) -> None:
+    small_disk.fill_but(FREE_BYTES)
+    fires(prometheus, "StrandlineDiskNearlyFull", "StrandlineDiskFullInADay")
+    small_disk.make_room()
+    clear(prometheus, "StrandlineDiskNearlyFull", "StrandlineDiskFullInADay")
 
 
 def test_no_controller_and_no_zookeeper_are_told(cluster: EmbeddedCluster, prometheus: Prometheus) -> None:

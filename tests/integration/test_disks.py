@@ -1,15 +1,12 @@
 """Full and failing disks under real brokers: a small file system, files that may not grow, too few descriptors.
 
-The small disk is a tmpfs in a mount namespace of its own, which a sleeping process keeps, so that it outlives the
-broker; from outside it is reached below /proc/<that process>/root. After every fault the promises of `test_faults`
-hold: nothing acknowledged is lost, altered or doubled, and the replicas are equal in the end.
+After every fault the promises of `test_faults` hold: nothing acknowledged is lost, altered or doubled, and the replicas
+are equal in the end.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -20,31 +17,21 @@ import trio
 
 from integration.real_time import PATIENCE_S, off_loop, until
 from strandline.cli.cluster import EmbeddedCluster
-from strandline.cli.process import Daemon, ProcessId
 from strandline.client import TrioAdmin, TrioConsumer
 from strandline.protocol.messages.admin import MetadataPartition
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.verification import VerifyingLoad, proven
+from support.small_disk import SmallDisk, WrappedDaemon
 
 TOPIC = "promises"
 PARTITIONS = 3
 BROKERS = (1, 2, 3)
 VICTIM = 1
-SMALL_DISK_BYTES = 4 * 2**20
 FREE_BYTES = 192 * 2**10
 MAX_FILE_BYTES = 128 * 2**10
 MAX_DESCRIPTORS = 100
 LONG_SESSION_MS = 60_000
 """Where the victim is to go on leading: a session that ends on a busy machine moves leadership, too."""
-
-
-class WrappedDaemon(Daemon):
-    """Runs its command behind a prefix, which ends in replacing itself by the command."""
-
-    prefix: Sequence[str] = ()
-
-    def start(self, command: Sequence[str], *, folder: Path, environment: Mapping[str, str] | None = None) -> ProcessId:
-        return super().start([*self.prefix, *command], folder=folder, environment=environment)
 
 
 class DiskCluster(EmbeddedCluster):
@@ -54,43 +41,6 @@ class DiskCluster(EmbeddedCluster):
         super().__init__(*arguments, **settings)
         self.victim = WrappedDaemon(f"broker {VICTIM}", self.broker_folder(VICTIM) / "broker.log")
         self.brokers[VICTIM] = self.victim
-
-
-class SmallDisk:
-    """A full-size mount point outside, a few megabytes inside."""
-
-    def __init__(self, mount_point: Path) -> None:
-        mount_point.mkdir(parents=True)
-        self.mount_point = mount_point
-        unshare, enter = _namespace_commands()
-        mount = f"mount -t tmpfs -o size={SMALL_DISK_BYTES} small '{mount_point}' && echo ready && exec sleep 1000000"
-        self._keeper = subprocess.Popen([*unshare, "sh", "-c", mount], stdout=subprocess.PIPE)
-        assert self._keeper.stdout is not None
-        assert self._keeper.stdout.readline() == b"ready\n"
-        self.enter = [*enter, "--target", str(self._keeper.pid), "--"]
-        self.seen_from_outside = Path(f"/proc/{self._keeper.pid}/root{mount_point}")
-        self._ballast = self.seen_from_outside / "ballast"
-
-    def fill_but(self, free_bytes: int) -> None:
-        """Leave so much room."""
-        space = os.statvfs(self.seen_from_outside)
-        self._ballast.write_bytes(bytes(space.f_bavail * space.f_frsize - free_bytes))
-
-    def make_room(self) -> None:
-        self._ballast.unlink()
-
-    def close(self) -> None:
-        self._keeper.kill()
-        self._keeper.wait()
-
-
-def _namespace_commands() -> tuple[list[str], list[str]]:
-    """(how to make a mount namespace, how to enter one): a user's own where the system allows that, else root's."""
-    if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], capture_output=True).returncode == 0:
-        return ["unshare", "--map-root-user", "--mount"], ["nsenter", "--user", "--mount", "--preserve-credentials"]
-    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode == 0:
-        return ["unshare", "--mount"], ["nsenter", "--mount"]
-    pytest.fail("no small disk can be mounted: allow user namespaces, or run as root with CAP_SYS_ADMIN")
 
 
 @pytest.fixture
