@@ -80,14 +80,14 @@ class MutationGate:
         is_strict = request.dialect is not KAFKA or request.header.version >= FIRST_STRICT[request.api.key]
         passed: list[Any] = []
         refused: list[Any] = []
-        counts: list[int] = []
+        counts: list[tuple[int, float]] = []
         for topic, partitions in asked.topics:
             if is_strict and not sensor.meter.is_free(now):
                 refused.append(topic)
             else:
                 sensor.take(partitions, now)
                 passed.append(topic)
-                counts.append(partitions)
+                counts.append((partitions, sensor.meter.counted))
         refusal = None
         if refused:
             text = REFUSED.format(round(sensor.meter.owed_s(now) * 1000))
@@ -103,7 +103,7 @@ class MutationGate:
         sensor: Sensor,
         request: RequestInHand[Any],
         refusal: Message | None,
-        counts: list[int],
+        counts: list[tuple[int, float]],
         message: Message | None,
         regions: Regions,
     ) -> tuple[Message, Regions] | None:
@@ -112,9 +112,9 @@ class MutationGate:
             return None
         place = _results_of(message)
         results = getattr(message, place)
-        failed = sum(count for count, result in zip(counts, results, strict=False) if result.error_code)
-        if failed:
-            sensor.take(-failed, now)
+        for (count, counted), result in zip(counts, results, strict=False):
+            if result.error_code:
+                sensor.give_back(count, counted)
         if refusal is not None:
             message = msgspec.structs.replace(message, **{place: [*results, *getattr(refusal, place)]})
         owed_s = sensor.meter.owed_s(now)

@@ -30,6 +30,8 @@ class Meter:
         """Begins anew: what is owed by another bound is forgotten."""
         self.bound = bound
         self._paid_until: float | None = None
+        self.counted = 0.0
+        """How much of what was taken last is owed for or was saved up: all, unless that is more than may be owed."""
 
     def is_free(self, now: float) -> bool:
         """Nothing is owed."""
@@ -44,13 +46,20 @@ class Meter:
         return 0.0 if self._paid_until is None else max(self._paid_until - now, 0.0)
 
     def take(self, amount: float, now: float) -> float:
-        """So much passes now (negative: some that was taken did not pass after all). Returns `owed_s`."""
+        """So much passes now. Returns `owed_s`."""
         began = now - self._saved_s
         if self._paid_until is not None:
             began = max(began, self._paid_until)
         used_s = amount / self.bound if self.bound else self._owed_s + self._saved_s
         self._paid_until = min(began + used_s, now + self._owed_s)
+        self.counted = (self._paid_until - began) * self.bound
         return self.owed_s(now)
+
+    def give_back(self, counted: float) -> None:
+        """What was taken did not pass after all. counted: of it, as `counted` told: what was above the most that may
+        be owed is not there to be given back."""
+        if self._paid_until is not None and self.bound:
+            self._paid_until -= counted / self.bound
 
 
 class SampledRate:
@@ -68,6 +77,13 @@ class SampledRate:
             self._forget(now)
             self._kept.append([now, 0.0])
         self._kept[-1][1] += amount
+
+    def give_back(self, amount: float) -> None:
+        """What was added did not pass after all: out of the latest windows, which never get negative."""
+        for window in reversed(self._kept):
+            taken = min(window[1], amount)
+            window[1] -= taken
+            amount -= taken
 
     def per_second(self, now: float) -> float:
         self._forget(now)

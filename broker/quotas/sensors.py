@@ -82,6 +82,11 @@ class Sensor:
             self.throttled += 1
         return owed_s
 
+    def give_back(self, amount: float, counted: float) -> None:
+        """What was taken did not pass after all. counted: of it, as the meter told then."""
+        self.rate.give_back(amount)
+        self.meter.give_back(counted)
+
 
 class SensorRow(NamedTuple):
     """A figure's line. Encoded names; "" where it does not tell them apart."""

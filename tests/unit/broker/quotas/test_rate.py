@@ -55,8 +55,27 @@ def test_another_bound_begins_anew() -> None:
 def test_what_did_not_pass_after_all_is_given_back() -> None:
     meter = Meter(1, 11.0, 11.0)
     meter.take(15, 0.0)
-    assert meter.take(-15, 0.0) == 0
-    assert meter.take(11, 0.0) == 0
+    meter.give_back(meter.counted)
+    assert meter.is_free(0.0) and meter.take(11, 0.0) == 0
+
+
+def test_no_more_is_given_back_than_was_counted() -> None:
+    """Or who asks for a thousand partitions that cannot be made is rid of what is owed for others."""
+    meter = Meter(1, 11.0, 11.0)
+    meter.take(21, 0.0)
+    meter.take(1000, 0.0)
+    meter.give_back(meter.counted)
+    assert meter.owed_s(0.0) == pytest.approx(10.0)
+
+
+def test_a_rate_never_gets_negative_by_what_is_given_back() -> None:
+    rate = SampledRate(1.0, 11)
+    rate.add(5, 0.0)
+    rate.add(7, 2.0)
+    rate.give_back(9)
+    assert rate.per_second(2.0) == pytest.approx(3 / 10)
+    rate.give_back(100)
+    assert rate.per_second(2.0) == 0.0
 
 
 def test_the_shown_rate_is_kafkas_over_the_windows_that_are_not_too_old() -> None:
