@@ -9,8 +9,10 @@
 
 This gate stands before the handlers only while there is such a quota (`RequestChannel.switch_gate`). Exempt is what
 brokers ask of each other: everything on a listener that they have for themselves, and, where they share one with
-clients, controllers' orders and the fetches of followers. A replica id on a client listener is refused, whoever forges
-it (`FetchHandler`).
+clients, controllers' orders, the fetches of followers, and what a controller asks about logs before it elects
+(`OffsetForLeaderEpoch` as any replica). ApiVersions is exempt for everybody: every connection begins with it, those of
+brokers too, and who it is is not known before. A replica id on a client listener is refused, whoever forges it
+(`FetchHandler`).
 
 Sources: KafkaApis.handleProduceRequest, handleFetchRequest of Kafka 3.9; KIP-13, KIP-124, KIP-219.
 """
@@ -34,7 +36,15 @@ from strandline.broker.quotas.holding import InLine, must_wait, mute
 from strandline.broker.quotas.sensors import Sensor, Sensors
 from strandline.broker.steps import InSteps
 from strandline.protocol.api import Api, ApiKey, Scheduling
-from strandline.protocol.messages import FetchRequest, FetchResponse, Message, ProduceRequest, Request
+from strandline.protocol.messages import (
+    FetchRequest,
+    FetchResponse,
+    Message,
+    OffsetForLeaderEpochRequest,
+    ProduceRequest,
+    Request,
+)
+from strandline.protocol.types import NO_BROKER
 from strandline.runtime.disk import FileRegion
 
 MAX_HELD_BYTES = 512 * 1024
@@ -57,7 +67,7 @@ class QuotaGate:
         self._clock = clock
 
     def __call__(self, api: Api, handler: Handler) -> Handler:
-        if api.inter_broker_only:
+        if api.inter_broker_only or api.key is ApiKey.API_VERSIONS:
             return handler
         inner = handler
         if api.key is ApiKey.PRODUCE and self._produced.bounds:
@@ -159,12 +169,18 @@ class QuotaGate:
         context = request.context
         if self._is_brokers_own(context.is_inter_broker):
             return None
-        if request.api.key is ApiKey.FETCH and context.is_inter_broker and request.message.replica_id >= 0:
+        if context.is_inter_broker and _asks_as_broker(request.message):
             return None
         return sensors.of(context.principal, context.client_id, now)
 
     def _is_brokers_own(self, is_inter_broker: bool) -> bool:
         return is_inter_broker and not self._shares_listener
+
+
+def _asks_as_broker(message: Request) -> bool:
+    if isinstance(message, FetchRequest):
+        return message.replica_id >= 0
+    return isinstance(message, OffsetForLeaderEpochRequest) and message.replica_id != NO_BROKER
 
 
 class _Watch:

@@ -17,6 +17,8 @@ from strandline.broker.quotas.gate import MAX_HELD_BYTES, QuotaGate
 from strandline.broker.quotas.sensors import Sensors, Windows
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
     FetchPartition,
@@ -27,9 +29,13 @@ from strandline.protocol.messages import (
     FetchTopicResponse,
     MetadataRequest,
     MetadataResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
     ProduceRequest,
     ProduceResponse,
+    Request,
 )
+from strandline.protocol.types import ANY_REPLICA
 from support.pipeline import Pipeline, open_pipeline
 from support.raw_client import produce_request, request_frame
 
@@ -84,6 +90,8 @@ async def gated(
         ApiKey.FETCH: fetch,
         ApiKey.METADATA: metadata,
         ApiKey.CREATE_TOPICS: create,
+        ApiKey.API_VERSIONS: lambda request: request.respond(ApiVersionsResponse(0, [])),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda request: request.respond(OffsetForLeaderEpochResponse([])),
     }
     async with open_pipeline(handlers, is_inter_broker=is_inter_broker) as pipeline:
         gate = QuotaGate(sensors, shares_listener=shares_listener, clock=clock)
@@ -144,6 +152,27 @@ async def test_who_owes_time_waits_with_any_request_by_any_connection(autojump_c
         began = trio.current_time()
         await other.request(produce_request())
         assert trio.current_time() - began == pytest.approx(2.0, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("message", "passes"),
+    [
+        (ApiVersionsRequest("app"), True),
+        (OffsetForLeaderEpochRequest([], ANY_REPLICA), True),
+        (OffsetForLeaderEpochRequest([]), False),
+        (MetadataRequest(), False),
+    ],
+)
+async def test_what_controllers_ask_on_a_shared_listener_does_not_stand_in_the_clients_line(
+    message: Request, passes: bool, autojump_clock: MockClock
+) -> None:
+    async with gated("request_percentage", 10, is_inter_broker=True, shares_listener=True) as (pipeline, clock, _, _):
+        clock.cost_s = 0.3
+        client, controller = await pipeline.connect(), await pipeline.connect()
+        await client.request(MetadataRequest())
+        clock.cost_s, began = 0.0, trio.current_time()
+        assert await controller.request(message) is not None
+        assert (trio.current_time() - began < 0.1) == passes
 
 
 async def test_who_exceeded_it_is_not_read_for_the_time_that_was_told(autojump_clock: MockClock) -> None:
