@@ -216,6 +216,7 @@ class Audit:
         self._topics = dict(topics)
         self._internal_left_out = internal_left_out
         self._options = options
+        self.begin = options.begin.without(options.begin.made_anew(topics))
         self._warn = warn
         self._compacted: set[str] = set()
         self._known: Known = {}
@@ -237,9 +238,7 @@ class Audit:
             return []
         self._before = found
         if not self.looks:
-            works, self._known = plan(
-                self._admin, self._topics.values(), self._compacted, self._is_meant, self._options.begin
-            )
+            works, self._known = plan(self._admin, self._topics.values(), self._compacted, self._is_meant, self.begin)
         else:
             works = self._plan_again({replica.partition for replica in found})
         self.looks += 1
@@ -253,7 +252,7 @@ class Audit:
     def _plan(
         self, topics: Iterable[TopicView], is_meant: Callable[[TopicPartition], bool]
     ) -> tuple[list[Work], Known]:
-        return plan(self._admin, topics, self._compacted, is_meant, self._options.begin)
+        return plan(self._admin, topics, self._compacted, is_meant, self.begin)
 
     def _is_meant(self, partition: TopicPartition) -> bool:
         numbers = self._options.topics.get(partition.topic)
@@ -323,9 +322,13 @@ class Audit:
 
     # --- What came of it ---
 
+    def topic_ids(self) -> dict[str, bytes]:
+        """Name → id, of the topics that were there all the time."""
+        return {name: topic.topic_id for name, topic in self._topics.items()}
+
     def reached(self) -> dict[Replica, int]:
-        """Up to where each replica was compared. One that could not be read begins where the others did, and what lies
-        behind bytes that are no batches is nothing to come back to."""
+        """Up to where each replica was compared. One that could not be read begins where the others did, if not before,
+        and what lies behind bytes that are no batches is nothing to come back to."""
         reached: dict[Replica, int] = {}
         pieces = self._pieces_in_order()
         for partition, view in self._views().items():
@@ -339,7 +342,7 @@ class Audit:
             for broker, results in compared.items():
                 replica, (_, end) = Replica(partition, broker), _bounds(results)
                 if not results:
-                    reached[replica] = self._options.begin.reached.get(replica, begun)
+                    reached[replica] = min(begun, self.begin.reached.get(replica, begun))
                 else:
                     findings = [finding for each in results for finding in each.findings]
                     ends_in_damage = any(each.kind == DAMAGED and each.end > end for each in findings)

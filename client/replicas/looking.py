@@ -11,7 +11,7 @@ one, made from a new plan, before anybody is told (`unconfirmed`).
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from strandline.client.errors import CannotReachBroker, ClientError, RequestTimedOut
@@ -77,10 +77,21 @@ Known = dict[Replica, Finding]
 class Begin:
     """From where partitions are compared: their first record of `timestamp` (ms since 1970) or later, their beginning
     or their end (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP). A replica in `reached` was compared up to there before; of the
-    replicas of a partition that can be read now, the one that has come least far decides."""
+    replicas of a partition that can be read now, the one that has come least far decides. topic_ids: name → the id that
+    the topic had then; one of that name with another id has not been compared at all."""
 
     timestamp: int = EARLIEST_TIMESTAMP
     reached: Mapping[Replica, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, bytes] = field(default_factory=dict)
+
+    def without(self, names: Container[str]) -> Begin:
+        """As if nothing of these topics had been compared."""
+        reached = {replica: at for replica, at in self.reached.items() if replica.partition.topic not in names}
+        return replace(self, reached=reached)
+
+    def made_anew(self, topics: Mapping[str, TopicView]) -> set[str]:
+        """The names of those that have another id than they had."""
+        return {name for name, topic in topics.items() if self.topic_ids.get(name, topic.topic_id) != topic.topic_id}
 
 
 WHOLE = Begin()
@@ -138,8 +149,12 @@ def plan(
                 text = f"the leader, broker {view.leader}, does not say where to begin: {first}"
                 known.update((Replica(partition, broker), Finding(UNREAD, 0, 0, 1, text)) for broker in whole.brokers)
                 continue
+            first = min(first, whole.end)
             wished = min(begin.reached.get(Replica(partition, broker), first) for broker in whole.brokers)
-            part = whole._replace(start=min(max(whole.start, wished), whole.end))
+            # What was compared was committed: a log that ends before was cut, nobody knows where, by a leader that had
+            # lagged.
+            start = whole.start if wished > whole.end else max(whole.start, wished)
+            part = whole._replace(start=start)
             works += [part] if part.is_compacted else _pieces(part)
     return works, known
 

@@ -4,8 +4,9 @@
     while True:
         told = rounds.next()
 
-A replica that lags, or cannot be read for a while, is compared from where it had come to once it has more. What is
-found anew is told once, that a broker is gone or answers no longer once per time that it is.
+A replica that lags, or cannot be read for a while, is compared from where it had come to once it has more. A topic that
+was made anew, and a log that became shorter than what was compared of it, are compared whole. What is found anew is
+told once, that a broker is gone or answers no longer once per time that it is.
 """
 
 from __future__ import annotations
@@ -70,8 +71,11 @@ class Rounds:
         state = looked_at(self._admin, self._options, self._run, warn=self._warn)
         summary = state.summary()
         # What comes from now on is compared whole, whatever time the first round was to begin with.
-        reached = {**self._options.begin.reached, **state.reached()}
-        self._options = replace(self._options, begin=Begin(EARLIEST_TIMESTAMP, reached))
+        before, ids = self._options.begin.topic_ids, state.topic_ids()
+        anew = {name for name in ids if before.get(name, ids[name]) != ids[name]}
+        self._told = {replica: each for replica, each in self._told.items() if replica.partition.topic not in anew}
+        begin = Begin(EARLIEST_TIMESTAMP, {**state.begin.reached, **state.reached()}, {**before, **ids})
+        self._options = replace(self._options, begin=begin)
         return Round(summary, tuple(self._new(summary.partitions)), max_lag(summary))
 
     def _new(self, partitions: Iterable[AuditedPartition]) -> Iterable[AuditedPartition]:

@@ -147,16 +147,60 @@ def test_an_audit_can_begin_at_a_time_or_at_the_end(timestamp: int, start: int) 
     assert seen[-1] == [(END, END + 4), (0, END)], "a partition that came meanwhile is compared whole"
 
 
-def test_a_leader_whose_log_became_shorter_is_compared_from_its_end_on() -> None:
+def test_a_log_that_became_shorter_than_what_was_compared_is_compared_whole() -> None:
     admin = audited_cluster(T0)
     rounds, seen = rounds_of(admin)
     write_more(admin, 1, 2, 3)
     rounds.next()
     admin.replicas = audited_cluster(T0).replicas
+    damage(admin, 2)
+    assert new(rounds.next()) == [(2, "damaged", DAMAGED_AT)]
+    assert seen[1] == [(0, END)]
     rounds.next()
+    assert seen[-1] == [(END, END)]
+
+
+def test_a_broker_that_was_away_while_the_log_was_cut_is_compared_from_where_the_others_were() -> None:
+    admin = audited_cluster(T0)
     write_more(admin, 1, 2, 3)
+    rounds, seen = rounds_of(admin)
     rounds.next()
-    assert seen == [[(0, END + 4)], [(END, END)], [(END, END + 4)]]
+    admin.replicas, admin.offline = audited_cluster(T0).replicas, {3}
+    rounds.next()
+    damage(admin, 3)
+    admin.offline = set()
+    assert new(rounds.next()) == [(3, "damaged", DAMAGED_AT)] and seen[-1] == [(0, END)]
+
+
+def test_a_topic_that_was_made_anew_is_compared_whole_and_what_is_found_in_it_is_new() -> None:
+    admin = audited_cluster(T0)
+    damage(admin, 2)
+    rounds, seen = rounds_of(admin)
+    assert new(rounds.next()) == [(2, "damaged", DAMAGED_AT)]
+    admin.topic_ids = {T0.topic: bytes(15) + b"\x02"}
+    admin.leaders = {T0: -1}
+    rounds.next()
+    admin.leaders = {}
+    assert new(rounds.next()) == [(2, "damaged", DAMAGED_AT)]
+    assert seen[-1] == [(0, END)]
+    rounds.next()
+    assert seen[-1] == [(END, END)]
+
+
+def test_a_topic_that_is_made_anew_while_it_is_compared_is_compared_whole_in_the_next_round() -> None:
+    admin = audited_cluster(T0)
+    rounds, seen = rounds_of(admin)
+    rounds.next()
+    admin.unreachable = {3}  # so that it is looked at again
+
+    def make_anew(time: int) -> None:
+        admin.topic_ids = {T0.topic: bytes(15) + b"\x02"} if time > 2 else {}
+
+    admin.before_plan = make_anew
+    assert rounds.next().summary.partitions == ()
+    admin.unreachable = set()
+    rounds.next()
+    assert seen[-1] == [(0, END)]
 
 
 @pytest.mark.parametrize("start", range(5))
