@@ -120,7 +120,7 @@ def show_load(
 def what(move: Move) -> str:
     """What goes there, in words."""
     if not move.copies:
-        return "leader"
+        return "leader" if move.source != move.target else "leader stays, preferred"
     return "replica and leader" if move.leads else "replica"
 
 

@@ -11,14 +11,17 @@ of that load:
 and of the processors each role has the part that its bytes have in all that its broker moves. Memory, descriptors and
 the machine's waiting do not follow a partition; what is uneven in them is not moved away.
 
-1. Leaders move to replicas in sync: nothing is copied. So they move until every broker is well within the threshold:
+1. Every partition is led by its preferred replica, where that is in sync: the election that follows the other moves
+   does that to all, and brokers with `auto.leader.rebalance.enable` do it by themselves. Who is to lead
+   nevertheless becomes the preferred one.
+2. Leaders move to replicas in sync: nothing is copied. So they move until every broker is well within the threshold:
    what a partition stands for is an estimate.
-2. Where that does not do, replicas move, until every broker is just within, to brokers that do not hold the partition,
+3. Where that does not do, replicas move, until every broker is just within, to brokers that do not hold the partition,
    within the rules for racks: no rack gets a second replica that had none to give.
 
-Each step takes the move that lessens the sum of squares most, among those between a broker with more and one with less
-of which one is beyond the threshold; no partition takes part in 1 or 2 twice. So it ends, with few steps though not
-always the fewest.
+Each step of 2 and 3 takes the move that lessens the sum of squares most, among those between a broker with more and one
+with less of which one is beyond the threshold; no partition takes part in 2 or 3 twice. So it ends, with few steps
+though not always the fewest. Where all of it does not make the load more even, nothing is moved.
 """
 
 from __future__ import annotations
@@ -48,7 +51,8 @@ class Placed(NamedTuple):
 
 
 class Move(NamedTuple):
-    """Leadership, or a replica (`copies`), goes from `source` to `target`. replicas: of the partition, after it."""
+    """Leadership, or a replica (`copies`), goes from `source` to `target`; where both are the same, who leads stays,
+    and becomes the preferred replica. replicas: of the partition, after it."""
 
     partition: TopicPartition
     source: int
@@ -82,7 +86,7 @@ class Plan:
     @property
     def elections(self) -> list[TopicPartition]:
         """Whose leaders move only once their preferred replicas are elected."""
-        return [each.partition for each in self.moves if not each.copies]
+        return [each.partition for each in self.moves if not each.copies and each.source != each.target]
 
 
 def planned(
@@ -96,23 +100,44 @@ def planned(
     known = {tp: each for tp, each in sorted(placed.items()) if each.leader in load.loads}
     parts = _Parts(load, known, traffic)
     loads = dict(load.loads)
-    moves: list[Move] = []
+    moves: dict[tuple[TopicPartition, bool], Move] = {}
+
+    def take(step: Move) -> None:
+        loads[step.source] -= step.part
+        loads[step.target] += step.part
+        known[step.partition] = _after(known[step.partition], step)
+        before = moves.pop((step.partition, step.copies), step)
+        moves[step.partition, step.copies] = step._replace(source=before.source)
+
     if load.is_even:
         return Plan((), load.deviations)
+    for step in list(_to_preferred(known, parts, loads)):
+        take(step)
+    most = len(moves) + MOST_MOVES
     for candidates, limit in ((_leaders, AIM * load.threshold), (_replicas, load.threshold)):
         pairs = _Pairs(candidates(known, parts, loads, racks))
-        while len(moves) < MOST_MOVES and (step := _best(pairs, loads, limit)) is not None:
-            moves.append(step)
-            pairs.forget(step.partition)
-            loads[step.source] -= step.part
-            loads[step.target] += step.part
-            known[step.partition] = _after(known[step.partition], step)
-    return Plan(tuple(moves), deviations_of(loads))
+        while len(moves) < most and (best := _best(pairs, loads, limit)) is not None:
+            take(best)
+            pairs.forget(best.partition)
+    if _squares(loads) >= _squares(load.loads):
+        return Plan((), load.deviations)
+    return Plan(tuple(moves.values()), deviations_of(loads))
+
+
+def _squares(loads: Mapping[int, float]) -> float:
+    return sum(load * load for load in loads.values())
 
 
 def _after(placed: Placed, move: Move) -> Placed:
     in_sync = tuple(move.target if move.copies and each == move.source else each for each in placed.in_sync)
     return Placed(move.target if move.leads else placed.leader, move.replicas, in_sync)
+
+
+def _to_preferred(known: Mapping[TopicPartition, Placed], parts: _Parts, loads: Mapping[int, float]) -> Iterator[Move]:
+    for tp, each in known.items():
+        preferred, part = each.replicas[0], parts.of_leader(tp)
+        if preferred != each.leader and preferred in each.in_sync and preferred in loads and part > 0:
+            yield Move(tp, each.leader, preferred, False, True, each.replicas, part)
 
 
 def _leaders(

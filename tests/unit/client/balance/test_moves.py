@@ -62,6 +62,39 @@ def test_leaders_move_to_replicas_in_sync_and_nothing_is_copied() -> None:
     assert all(plan.assignment(placed)[each.partition][0] == each.target for each in plan.moves)
 
 
+def after_a_restart_of_broker_3() -> dict[TopicPartition, Placed]:
+    """What it led is led by the next of its replicas."""
+    rows = [(1, 2, 3), (2, 3, 1), (3, 1, 2)] * 10
+    return {tp(number): Placed(row[0] if row[0] != 3 else row[1], row, row) for number, row in enumerate(rows)}
+
+
+def test_after_a_restart_the_preferred_replicas_are_elected_and_nothing_else_moves() -> None:
+    placed = after_a_restart_of_broker_3()
+    plan = planned(counts(placed), placed, {}, NO_RACKS)
+    assert plan.assignment(placed) == {}
+    assert set(plan.elections) == {each for each, of in placed.items() if of.replicas[0] == 3}
+    assert plan.deviations == pytest.approx({1: 0, 2: 0, 3: 0})
+
+
+def test_whose_preferred_replica_is_not_in_sync_or_not_known_is_led_by_another() -> None:
+    placed = {each: of._replace(in_sync=(1, 2)) for each, of in after_a_restart_of_broker_3().items()}
+    load = load_of({"leaders": {1: 20, 2: 10}}, {}, 0.1)
+    assert all(each.target == 2 for each in planned(load, placed, {}, NO_RACKS).moves)
+    load = load_of({"leaders": {1: 20, 2: 10, 3: 0}}, {}, 0.1)
+    assert all(each.target == 2 for each in planned(load, placed, {}, NO_RACKS).moves if not each.copies)
+
+
+def test_who_is_to_lead_though_another_was_preferred_becomes_the_preferred_one() -> None:
+    placed = {tp(number): Placed(1 if number < 4 else 2, (2, 1), (2, 1)) for number in range(12)}
+    plan = planned(counts(placed, brokers=2), placed, {}, NO_RACKS)
+    after = applied(placed, plan)
+    assert counts(after, brokers=2).is_even
+    stay = [each for each in plan.moves if each.source == each.target]
+    assert stay and all(each.replicas == (1, 2) for each in stay)
+    assert {each.partition for each in stay} <= set(plan.assignment(placed)) - set(plan.elections)
+    assert all(of.leader == of.replicas[0] for of in after.values()), "electing all changes nothing any more"
+
+
 def test_a_replica_that_is_not_in_sync_gets_no_leadership() -> None:
     placed = {tp(number): Placed(1, (1, 2, 3), (1, 2)) for number in range(6)}
     plan = planned(counts(placed), placed, {}, NO_RACKS)
@@ -133,7 +166,7 @@ ROWS = st.lists(st.permutations([1, 2, 3, 4]).map(lambda row: tuple(row[:2])), m
 
 @given(ROWS, st.randoms(use_true_random=False))
 def test_moves_never_make_it_worse_and_are_as_expected(rows: list[tuple[int, ...]], random) -> None:
-    placed = cluster(*rows)
+    placed = {each: of._replace(leader=random.choice(of.replicas)) for each, of in cluster(*rows).items()}
     traffic = {each: Traffic(random.choice([0.0, 1.0, 1000.0]), random.choice([0.0, 50.0])) for each in placed}
     load = counts(placed, brokers=4)
     plan = planned(load, placed, traffic, NO_RACKS)
@@ -142,7 +175,9 @@ def test_moves_never_make_it_worse_and_are_as_expected(rows: list[tuple[int, ...
     assert found.deviations == pytest.approx(plan.deviations, abs=1e-9)
     assert found.sigma <= load.sigma + 1e-9
     assert len({(each.partition, each.copies) for each in plan.moves}) == len(plan.moves)
-    assert plan.assignment(placed) == {tp: each.replicas for tp, each in after.items() if each != placed[tp]}
+    changed = {tp: of.replicas for tp, of in after.items() if of.replicas != placed[tp].replicas}
+    assert plan.assignment(placed) == changed
+    assert not plan.moves or all(of.leader == of.replicas[0] for of in after.values())
     assert all(len(set(each.replicas)) == 2 for each in after.values())
     if load.is_even:
         assert not plan.moves
