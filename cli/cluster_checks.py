@@ -1,7 +1,7 @@
 """The faults that `strandline doctor --cluster` looks for: one row each, over facts that were gathered before. Pure.
 
-A check returns what is wrong and where, "" where nothing is; None where its facts are not known. A fault stops somebody
-or loses something, now or soon; advice is about what would make the next failure worse.
+A check returns what is wrong and where, "" where nothing is; Unknown where its facts are not known. A fault stops
+somebody or loses something, now or soon; advice is about what would make the next failure worse.
 """
 
 from __future__ import annotations
@@ -35,10 +35,17 @@ ALIKE = (
 """Keys of brokers that mean the same cluster-wide: who leads, or is asked, decides which value counts."""
 
 
+class Unknown(NamedTuple):
+    why: str
+
+
+Found = str | Unknown
+
+
 class Check(NamedTuple):
     name: str
     is_fault: bool
-    find: Callable[[ClusterFacts], str | None]
+    find: Callable[[ClusterFacts], Found]
     remedy: str
 
 
@@ -87,9 +94,9 @@ def _is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def unready(facts: ClusterFacts) -> str | None:
+def unready(facts: ClusterFacts) -> Found:
     if not facts.statuses:
-        return None
+        return _untold(facts)
     found = []
     for broker_id, status in facts.statuses.items():
         waits = status.get("waits")
@@ -98,29 +105,35 @@ def unready(facts: ClusterFacts) -> str | None:
     return "; ".join(found)
 
 
-def versions(facts: ClusterFacts) -> str | None:
+def versions(facts: ClusterFacts) -> Found:
     found: dict[str, list[int]] = {}
     for broker_id, status in facts.statuses.items():
         told = status.get("versions")
         if isinstance(told, dict) and "strandline" in told:
             found.setdefault(str(told["strandline"]), []).append(broker_id)
     if not found:
-        return None
+        return _untold(facts)
     return "" if len(found) == 1 else ", ".join(f"{_brokers(each)}: {version}" for version, each in found.items())
 
 
-def clocks(facts: ClusterFacts) -> str | None:
+def clocks(facts: ClusterFacts) -> Found:
     if not facts.skews_ms:
-        return None
+        return _untold(facts)
     first = min(facts.skews_ms, key=lambda each: facts.skews_ms[each])
     last = max(facts.skews_ms, key=lambda each: facts.skews_ms[each])
     apart_ms = facts.skews_ms[last] - facts.skews_ms[first]
     return f"broker {last} is {apart_ms / 1000:.1f} s ahead of broker {first}" if apart_ms > LARGEST_SKEW_MS else ""
 
 
-def configurations(facts: ClusterFacts) -> str | None:
+def _untold(facts: ClusterFacts) -> Unknown:
+    """By admin ports."""
+    why = "; ".join(f"broker {each}: {text}" for each, text in facts.untold.items())
+    return Unknown(f"no broker tells: {why}" if why else "no broker tells")
+
+
+def configurations(facts: ClusterFacts) -> Found:
     if not facts.broker_configs:
-        return None
+        return Unknown("no broker tells")
     differing = []
     for key in ALIKE:
         values = {each: configs[key] for each, configs in facts.broker_configs.items() if key in configs}
@@ -157,13 +170,15 @@ def under_min_isr(facts: ClusterFacts) -> str:
     )
 
 
-def under_replicated(facts: ClusterFacts) -> str:
+def under_replicated(facts: ClusterFacts) -> Found:
     """What is being filled for the first time is no fault; it is the rest of a reassignment."""
     lacking = {
         tp: missing for tp, view in _each(facts) if view.leader != NO_BROKER and (missing := _missing(facts, tp, view))
     }
     if not lacking:
         return ""
+    if facts.ongoing_untold:
+        return Unknown(f"{named(lacking)} may be so, or on the move: {facts.ongoing_untold}")
     by_broker = Counter(broker_id for missing in lacking.values() for broker_id in missing)
     worst = ", ".join(f"broker {each} in {count}" for each, count in by_broker.most_common(3))
     return f"{named(lacking)}; not in sync is {worst}"
@@ -223,7 +238,9 @@ def racks(facts: ClusterFacts) -> str:
     return f"all replicas on one rack: {named(together)}" if together and len(set(of_broker.values())) > 1 else ""
 
 
-def moving_to_the_dead(facts: ClusterFacts) -> str:
+def moving_to_the_dead(facts: ClusterFacts) -> Found:
+    if facts.ongoing_untold:
+        return Unknown(f"what is under way is not known: {facts.ongoing_untold}")
     return named(
         f"{tp} to broker {each}"
         for tp, moving in facts.ongoing.items()
@@ -259,9 +276,9 @@ def strict_minimum(facts: ClusterFacts) -> str:
     return named(found)
 
 
-def loose_minimum(facts: ClusterFacts) -> str | None:
+def loose_minimum(facts: ClusterFacts) -> Found:
     if not facts.topic_configs:
-        return None if facts.topics else ""
+        return Unknown("no broker tells") if facts.topics else ""
     return named(
         name for name, copies in _copies(facts, internal=False).items() if copies > 1 and _min_isr(facts, name) == 1
     )
@@ -271,10 +288,13 @@ def unclean(facts: ClusterFacts) -> str:
     return named(name for name, configs in sorted(facts.topic_configs.items()) if configs.get(UNCLEAN) == "true")
 
 
-def throttles(facts: ClusterFacts) -> str:
+def throttles(facts: ClusterFacts) -> Found:
     if facts.ongoing:
         return ""
-    return named(name for name, configs in sorted(facts.topic_configs.items()) if any(map(configs.get, THROTTLED)))
+    found = [name for name, configs in sorted(facts.topic_configs.items()) if any(map(configs.get, THROTTLED))]
+    if found and facts.ongoing_untold:
+        return Unknown(f"{named(found)} may be throttled for nothing, or for what moves: {facts.ongoing_untold}")
+    return named(found)
 
 
 # --- Disks and groups ------------------------------------------------------------------------------------------------
@@ -289,7 +309,7 @@ def directories(facts: ClusterFacts) -> str:
     )
 
 
-def disks(facts: ClusterFacts) -> str | None:
+def disks(facts: ClusterFacts) -> Found:
     """What is nearly full, and what will be within a day should it go on as between the two looks."""
     found, is_known = [], False
     for broker_id, of_broker in facts.after.directories.items():
@@ -304,7 +324,7 @@ def disks(facts: ClusterFacts) -> str | None:
                 found.append(where)
             elif per_s > 0 and each.usable_bytes / per_s < DAY_S:
                 found.append(f"{where}, full in {lasting(each.usable_bytes / per_s)} at {sized(per_s)}/s")
-    return "; ".join(found) if is_known else None
+    return "; ".join(found) if is_known else Unknown("no broker tells")
 
 
 def growing_lag(facts: ClusterFacts) -> str:

@@ -49,7 +49,8 @@ class Look:
 class ClusterFacts:
     """unheard: brokers that live and do not answer at their advertised address, and why. statuses: what admin ports
     say; untold: brokers whose port could not be asked, and why. skews_ms: how far each broker's clock is ahead of this
-    machine's. lasted_s: between the two looks. topic_configs, broker_configs: effective values."""
+    machine's. lasted_s: between the two looks. topic_configs, broker_configs: effective values. ongoing:
+    reassignments; ongoing_untold: why they are not known, where they are not."""
 
     brokers: Mapping[int, BrokerView]
     topics: Mapping[str, TopicView]
@@ -63,6 +64,7 @@ class ClusterFacts:
     statuses: Mapping[int, Mapping[str, object]] = field(default_factory=dict)
     skews_ms: Mapping[int, int] = field(default_factory=dict)
     untold: Mapping[int, str] = field(default_factory=dict)
+    ongoing_untold: str = ""
 
 
 def cluster_facts(session: Session, admin: Admin, consumer: Consumer, named: Mapping[int, Address]) -> ClusterFacts:
@@ -77,20 +79,32 @@ def cluster_facts(session: Session, admin: Admin, consumer: Consumer, named: Map
     topics = admin.describe_topics()
     lasted_s = session.monotonic() - began_s
     after, unheard = _look(session, admin, consumer, view)
+    ongoing, ongoing_untold = _ongoing(admin)
     return ClusterFacts(
         view.brokers,
         topics,
         before,
         after,
         lasted_s,
-        admin.list_partition_reassignments(),
+        ongoing,
         unheard,
         _topic_configs(admin, topics),
         {broker_id: found for broker_id, found in configs.items() if found},
         statuses,
         skews_ms,
         untold,
+        ongoing_untold,
     )
+
+
+def _ongoing(admin: Admin) -> tuple[dict[TopicPartition, OngoingReassignment], str]:
+    """Or why it is not known: the controller is asked, and there may be none."""
+    from strandline.client.errors import ClientError
+
+    try:
+        return admin.list_partition_reassignments(timeout_ms=LOOK_TIMEOUT_MS), ""
+    except ClientError as error:
+        return {}, str(error)
 
 
 def _look(session: Session, admin: Admin, consumer: Consumer, view: ClusterView) -> tuple[Look, dict[int, str]]:

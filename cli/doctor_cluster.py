@@ -3,7 +3,7 @@
     ok    offline partitions
     FAIL  under-replicated partitions: t-0, t-1; not in sync is broker 3 in 2; start those brokers, or see …
     warn  replication factor 1: scratch; strandline reassign generate -t TOPIC --replication-factor 3
-    ?     clocks: no admin port could be asked: broker 1: nobody answers …
+    ?     clocks: no broker tells: broker 1: nobody answers …
 
 The facts are `cluster_facts`, the checks `cluster_checks`.
 """
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import click
 
 from strandline.cli.admin_ports import named_ports
-from strandline.cli.cluster_checks import CLUSTER_CHECKS, Check
+from strandline.cli.cluster_checks import CLUSTER_CHECKS, Check, Unknown
 from strandline.cli.cluster_facts import ClusterFacts, cluster_facts
 from strandline.cli.options import show_json
 from strandline.cli.session import Session
@@ -70,9 +70,8 @@ def verdicts_on(facts: ClusterFacts) -> list[Verdict]:
 
 def _verdict(check: Check, facts: ClusterFacts) -> Verdict:
     found = check.find(facts)
-    if found is None:
-        why = "; ".join(f"broker {each}: {text}" for each, text in facts.untold.items())
-        return Verdict(check.name, "?", f"no broker tells: {why}" if why else "no broker tells")
+    if isinstance(found, Unknown):
+        return Verdict(check.name, "?", found.why)
     if not found:
         return Verdict(check.name, "ok")
     return Verdict(check.name, "FAIL" if check.is_fault else "warn", found, check.remedy)

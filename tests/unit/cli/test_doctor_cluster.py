@@ -233,6 +233,16 @@ def test_what_no_broker_tells_is_said_to_be_unknown_and_why() -> None:
     assert by_name(with_looks(volumes, volumes))["disks"].level == "?"
 
 
+def test_without_a_controller_what_depends_on_what_is_under_way_is_unknown() -> None:
+    lacking = with_partitions(led(1, 2, 3, in_sync=(1, 2)), led(2, 3, 1), led(3, 1, 2))
+    throttled = {"t": {MIN_ISR: "2", "leader.replication.throttled.replicas": "0:1"}}
+    found = by_name(replace(lacking, topic_configs=throttled, ongoing_untold="there is no controller"))
+    unknown = {each.check: each.text for each in found.values() if each.level == "?"}
+    assert set(unknown) == {"under-replicated partitions", "reassignments", "throttles"}
+    assert all(text.endswith(": there is no controller") for text in unknown.values())
+    assert unknown["under-replicated partitions"].startswith("t-0 may be so")
+
+
 # --- The command -----------------------------------------------------------------------------------------------------
 
 
@@ -298,6 +308,18 @@ def test_a_broker_that_does_not_answer_is_named_at_its_address(site: Any) -> Non
     site.cluster.moves.unheard[3] = ClientError("timed out")
     ran = site("doctor", "--cluster", "-b", "h:1")
     assert ran.code == 1 and "FAIL  brokers answer: broker 3 at localhost:9092: timed out; start it" in ran.out
+
+
+def test_a_cluster_without_a_controller_is_told_so_and_the_rest_is_looked_at(site: Any) -> None:
+    def refuse() -> None:
+        raise ClientError("the controller is not known")
+
+    site.cluster.moves.on_look = [refuse]
+    ran = site("doctor", "--cluster", "-b", "h:1")
+    lines = ran.out.splitlines()
+    assert (ran.code, ran.err, len(lines)) == (1, "", len(CLUSTER_CHECKS))
+    assert "?     reassignments: what is under way is not known: the controller is not known" in lines
+    assert "ok    under-replicated partitions" in lines
 
 
 @pytest.mark.parametrize(
