@@ -33,13 +33,14 @@ Targets = Mapping[TopicPartition, Sequence[int]]
 @dataclass(frozen=True, slots=True)
 class ClusterPicture:
     """At one moment. `racks`: of the brokers that live. `unheard`: of those, who do not say how large their logs are,
-    and why."""
+    and why. `ongoing_untold`: why it is not known what is under way, where that is allowed."""
 
     racks: Mapping[int, str | None]
     partitions: Mapping[TopicPartition, PartitionView]
     ongoing: Mapping[TopicPartition, OngoingReassignment]
     sizes: Mapping[int, Mapping[TopicPartition, int]]
     unheard: Mapping[int, Exception]
+    ongoing_untold: str = ""
 
     def held(self) -> dict[TopicPartition, Held]:
         """Each partition as it will be when what is under way is done."""
@@ -59,16 +60,16 @@ class ClusterPicture:
         return self.ongoing[tp].original if tp in self.ongoing else self.partitions[tp].replicas
 
 
-def look(admin: Admin) -> ClusterPicture:
-    """All of the cluster. A ClientError where nobody answers."""
+def look(admin: Admin, *, needs_controller: bool = True) -> ClusterPicture:
+    """All of the cluster. A ClientError where nobody answers, or, unless needs_controller is False, no controller."""
     from strandline.client.errors import ClientError
     from strandline.client.log_dirs import log_sizes
 
     cluster = admin.describe_cluster(timeout_ms=LOOK_TIMEOUT_MS)  # who has a wrong address hears it soon
     # Before and after: what begins or ends meanwhile has all of its replicas, old and new, in the topics' description.
-    before = admin.list_partition_reassignments()
+    before, untold_before = _ongoing(admin, needs_controller)
     topics = admin.describe_topics()
-    ongoing = {**before, **admin.list_partition_reassignments()}
+    after, untold_after = ({}, "") if untold_before else _ongoing(admin, needs_controller)
     told = admin.describe_log_dirs(sorted(cluster.brokers), timeout_ms=LOG_DIRS_TIMEOUT_MS)
     return ClusterPicture(
         {broker_id: broker.rack for broker_id, broker in sorted(cluster.brokers.items())},
@@ -77,10 +78,23 @@ def look(admin: Admin) -> ClusterPicture:
             for name, each in topics.items()
             for number, view in each.partitions.items()
         },
-        ongoing,
+        {**before, **after},
         {broker_id: log_sizes(each) for broker_id, each in told.items() if not isinstance(each, ClientError)},
         {broker_id: each for broker_id, each in told.items() if isinstance(each, ClientError)},
+        untold_before or untold_after,
     )
+
+
+def _ongoing(admin: Admin, needs_controller: bool) -> tuple[dict[TopicPartition, OngoingReassignment], str]:
+    """Or why it is not known."""
+    from strandline.client.errors import ClientError
+
+    if needs_controller:
+        return admin.list_partition_reassignments(), ""
+    try:
+        return admin.list_partition_reassignments(timeout_ms=LOOK_TIMEOUT_MS), ""
+    except ClientError as error:
+        return {}, str(error)
 
 
 @dataclass(frozen=True, slots=True)

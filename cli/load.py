@@ -111,11 +111,14 @@ def load(
         told_of_it = _json(found, plan, seen, interval_s) | _json_of_plan(plan, copies, written, commands)
         show_json("load", **told_of_it)
     else:
-        show_load(found, plan, copies, commands, reassignment_file)
+        show_load(found, plan, copies, commands, reassignment_file, is_planned=not seen.picture.ongoing_untold)
         if page is not None:
             click.echo(f"page: {page}")
     for broker_id, why in seen.untold.items():
         click.echo(f"strandline: broker {broker_id} is left out: {printable(why)}", err=True)
+    if seen.picture.ongoing_untold:
+        why = printable(seen.picture.ongoing_untold)
+        click.echo(f"strandline: what to move is not said: what is under way is not known: {why}", err=True)
     return 0 if found.is_even and not seen.untold else 1
 
 
@@ -128,9 +131,12 @@ class Observed:
     untold: Mapping[int, str]
 
     def placed(self) -> dict[TopicPartition, Placed]:
-        """Every partition that may be moved: what is under way somewhere is left alone."""
+        """Every partition that may be moved: what is under way somewhere is left alone, and all where that is not
+        known."""
         from strandline.client.balance.moves import Placed
 
+        if self.picture.ongoing_untold:
+            return {}
         return {
             tp: Placed(view.leader, view.replicas, view.in_sync_replicas)
             for tp, view in sorted(self.picture.partitions.items())
@@ -141,7 +147,7 @@ class Observed:
 def _observed(session: Session, admin: Admin, named: Mapping[int, Address], interval_s: float) -> Observed:
     from strandline.client.balance.indicators import Passed
 
-    picture = look(admin)
+    picture = look(admin, needs_controller=False)
     cluster = admin.describe_cluster()
     for broker_id in named:
         if broker_id not in picture.racks:

@@ -75,9 +75,15 @@ def shown_figure(indicator: str, figure: float) -> str:
 
 
 def show_load(
-    load: Load, plan: Plan, copies: PlanFigures, commands: Sequence[str], reassignment_file: Path | None
+    load: Load,
+    plan: Plan,
+    copies: PlanFigures,
+    commands: Sequence[str],
+    reassignment_file: Path | None,
+    *,
+    is_planned: bool,
 ) -> None:
-    """All of it, the broker with the largest share first."""
+    """All of it, the broker with the largest share first. is_planned False: nobody could say what may be moved."""
     columns = ("broker", "share", "deviation", *load.readings)
     rows = [
         (
@@ -93,7 +99,7 @@ def show_load(
         click.echo(f"left out: {name}, {why}")
     click.echo(verdict(load))
     if not plan.moves:
-        if not load.is_even:
+        if is_planned and not load.is_even:
             click.echo("Nothing that can be moved makes it more even: what differs does not come with partitions.")
         return
     click.echo()

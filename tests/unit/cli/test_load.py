@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from strandline.cli.json_files import read_assignment
+from strandline.client.errors import ClientError
 from strandline.client.metadata import PartitionView
 from strandline.client.reassignments import OngoingReassignment
 from strandline.protocol.messages import ConfigResource
@@ -106,6 +107,19 @@ def test_what_it_prints_can_be_run(shell: Any, ports: AdminPorts, tmp_path: Path
     assert ran.code == 0, ran.err
     [asked] = shell.cluster.moves.asked
     assert asked == dict(read_assignment(Path(plan)))
+
+
+def test_without_a_controller_the_load_is_told_and_no_plan(shell: Any, ports: AdminPorts) -> None:
+    def refuse() -> None:
+        raise ClientError("the controller is not known")
+
+    lead(shell, 1, 1, 1, 1, 1, 1)
+    shell.cluster.moves.on_look = [refuse]
+    ran = shell("load", "-b", "h:1")
+    assert ran.code == 1 and "The load is UNEVEN: broker 1" in ran.out.splitlines()[-1]
+    assert ran.err == (
+        "strandline: what to move is not said: what is under way is not known: the controller is not known\n"
+    )
 
 
 def test_what_is_under_way_somewhere_is_left_alone(shell: Any, ports: AdminPorts) -> None:
