@@ -7,7 +7,7 @@ somebody or loses something, now or soon; advice is about what would make the ne
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.cli.cluster_facts import MIN_ISR, THROTTLED, UNCLEAN, ClusterFacts
@@ -95,14 +95,12 @@ def _is_loopback(host: str) -> bool:
 
 
 def unready(facts: ClusterFacts) -> Found:
-    if not facts.statuses:
-        return _untold(facts)
     found = []
     for broker_id, status in facts.statuses.items():
         waits = status.get("waits")
         if isinstance(waits, list) and waits:
             found.append(f"broker {broker_id}: {', '.join(map(str, waits))}")
-    return "; ".join(found)
+    return "; ".join(found) or _unless_untold(facts)
 
 
 def versions(facts: ClusterFacts) -> Found:
@@ -111,36 +109,47 @@ def versions(facts: ClusterFacts) -> Found:
         told = status.get("versions")
         if isinstance(told, dict) and "strandline" in told:
             found.setdefault(str(told["strandline"]), []).append(broker_id)
-    if not found:
-        return _untold(facts)
-    return "" if len(found) == 1 else ", ".join(f"{_brokers(each)}: {version}" for version, each in found.items())
+    if len(found) > 1:
+        return ", ".join(f"{_brokers(each)}: {version}" for version, each in found.items())
+    return _unless_untold(facts, found.get(next(iter(found), ""), ()))
 
 
 def clocks(facts: ClusterFacts) -> Found:
     if not facts.skews_ms:
-        return _untold(facts)
+        return _unless_untold(facts, ())
     first = min(facts.skews_ms, key=lambda each: facts.skews_ms[each])
     last = max(facts.skews_ms, key=lambda each: facts.skews_ms[each])
     apart_ms = facts.skews_ms[last] - facts.skews_ms[first]
-    return f"broker {last} is {apart_ms / 1000:.1f} s ahead of broker {first}" if apart_ms > LARGEST_SKEW_MS else ""
+    if apart_ms > LARGEST_SKEW_MS:
+        return f"broker {last} is {apart_ms / 1000:.1f} s ahead of broker {first}"
+    return _unless_untold(facts, facts.skews_ms)
 
 
-def _untold(facts: ClusterFacts) -> Unknown:
-    """By admin ports."""
-    why = "; ".join(f"broker {each}: {text}" for each, text in facts.untold.items())
-    return Unknown(f"no broker tells: {why}" if why else "no broker tells")
+def _unless_untold(facts: ClusterFacts, told: Collection[int] | None = None) -> Found:
+    """Nothing was found in what admin ports say: that is well where every broker's says it. told: who does, where not
+    every answer has it."""
+    asked = facts.statuses if told is None else told
+    missing = {each: facts.untold.get(each, "its answer lacks it") for each in facts.brokers if each not in asked}
+    return _none_of(missing, facts) if missing else ""
+
+
+def _none_of(missing: Mapping[int, str], facts: ClusterFacts) -> Unknown:
+    """missing: who does not tell, and why."""
+    who = "no broker tells" if set(missing) >= set(facts.brokers) else "not seen everywhere"
+    return Unknown(f"{who}: {'; '.join(f'broker {each}: {why}' for each, why in missing.items())}")
 
 
 def configurations(facts: ClusterFacts) -> Found:
-    if not facts.broker_configs:
-        return Unknown("no broker tells")
     differing = []
     for key in ALIKE:
         values = {each: configs[key] for each, configs in facts.broker_configs.items() if key in configs}
         if len(set(values.values())) > 1:
             told = ", ".join(f"{value} on {each}" for each, value in values.items())
             differing.append(f"{key} ({told})")
-    return named(differing)
+    if differing:
+        return named(differing)
+    missing = {each: facts.unheard.get(each, "no answer") for each in facts.brokers if each not in facts.broker_configs}
+    return _none_of(missing, facts) if missing else ""
 
 
 # --- Partitions ------------------------------------------------------------------------------------------------------
@@ -300,34 +309,40 @@ def throttles(facts: ClusterFacts) -> Found:
 # --- Disks and groups ------------------------------------------------------------------------------------------------
 
 
-def directories(facts: ClusterFacts) -> str:
-    return "; ".join(
+def directories(facts: ClusterFacts) -> Found:
+    found = "; ".join(
         f"broker {broker_id}: {each.error}"
         for broker_id, of_broker in facts.after.directories.items()
         for each in of_broker
         if each.error
     )
+    return found if found or not facts.unheard else _none_of(facts.unheard, facts)
 
 
 def disks(facts: ClusterFacts) -> Found:
     """What is nearly full, and what will be within a day should it go on as between the two looks."""
-    found, is_known = [], False
+    found = []
+    missing = {each: facts.unheard.get(each, "no answer") for each in facts.brokers}
     for broker_id, of_broker in facts.after.directories.items():
+        missing.pop(broker_id, None)
         earlier = {each.path: each.usable_bytes for each in facts.before.directories.get(broker_id, ())}
         for each in of_broker:
             if each.total_bytes <= 0 or each.usable_bytes < 0:
+                if each.error is None:
+                    missing[broker_id] = f"it does not say how large the volume of {each.path} is"
                 continue
-            is_known = True
             where = f"{each.path} of broker {broker_id} has {sized(each.usable_bytes)} left"
             per_s = (earlier.get(each.path, each.usable_bytes) - each.usable_bytes) / max(facts.lasted_s, 1.0)
             if each.usable_bytes < FULL_PART * each.total_bytes:
                 found.append(where)
             elif per_s > 0 and each.usable_bytes / per_s < DAY_S:
                 found.append(f"{where}, full in {lasting(each.usable_bytes / per_s)} at {sized(per_s)}/s")
-    return "; ".join(found) if is_known else Unknown("no broker tells")
+    if found:
+        return "; ".join(found)
+    return _none_of(missing, facts) if missing else ""
 
 
-def growing_lag(facts: ClusterFacts) -> str:
+def growing_lag(facts: ClusterFacts) -> Found:
     found = []
     for name, now in sorted(facts.after.groups.items()):
         was = facts.before.groups.get(name)
@@ -335,15 +350,27 @@ def growing_lag(facts: ClusterFacts) -> str:
             continue
         if now.lag - was.lag >= GROWN_LAG and now.lag > 1.1 * was.lag:
             found.append(f"{name} from {was.lag} to {now.lag} records within {lasting(facts.lasted_s)}")
-    return named(found)
+    if found:
+        return named(found)
+    looks = (facts.before, facts.after)
+    untold = {name: each.lag_untold for look in looks for name, each in look.groups.items() if each.lag_untold}
+    if untold:
+        return Unknown(named((f"{name}: {why}" for name, why in sorted(untold.items())), most=3))
+    return _unless_groups_untold(facts)
 
 
-def restless_groups(facts: ClusterFacts) -> str:
+def _unless_groups_untold(facts: ClusterFacts) -> Found:
+    why = facts.before.groups_untold or facts.after.groups_untold
+    return Unknown(f"groups may be missing: {why}") if why else ""
+
+
+def restless_groups(facts: ClusterFacts) -> Found:
     def is_restless(name: str) -> bool:
         looks = (look.groups.get(name) for look in (facts.before, facts.after))
         return all(each is not None and each.state.endswith("Rebalance") for each in looks)
 
-    return named(name for name in sorted(facts.after.groups) if is_restless(name))
+    found = named(name for name in sorted(facts.after.groups) if is_restless(name))
+    return found or _unless_groups_untold(facts)
 
 
 def _brokers(ids: Iterable[int]) -> str:

@@ -30,19 +30,21 @@ Configs = Mapping[str, str | None]
 
 
 class GroupFacts(NamedTuple):
-    """At one look. lag: records; None where it cannot be told."""
+    """At one look. lag: records; None where nothing is committed. lag_untold: why it is not known, where it is not."""
 
     state: str
     lag: int | None = None
+    lag_untold: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """At one moment. groups: by name."""
+    """At one moment. groups: by name; groups_untold: why some may be missing, where they may."""
 
     controller: int = NO_BROKER
     directories: Mapping[int, list[LogDirView]] = field(default_factory=dict)
     groups: Mapping[str, GroupFacts] = field(default_factory=dict)
+    groups_untold: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,33 +116,51 @@ def _look(session: Session, admin: Admin, consumer: Consumer, view: ClusterView)
     told = admin.describe_log_dirs(sorted(view.brokers), timeout_ms=LOG_DIRS_TIMEOUT_MS)
     directories = {broker_id: each for broker_id, each in told.items() if not isinstance(each, ClientError)}
     unheard = {broker_id: str(each) for broker_id, each in told.items() if isinstance(each, ClientError)}
-    return Look(view.controller_id, directories, _groups(session, admin, consumer)), unheard
+    return Look(view.controller_id, directories, *_groups(session, admin, consumer)), unheard
 
 
-def _groups(session: Session, admin: Admin, consumer: Consumer) -> dict[str, GroupFacts]:
+def _groups(session: Session, admin: Admin, consumer: Consumer) -> tuple[dict[str, GroupFacts], str]:
+    """And why some may be missing."""
     from strandline.cli.log_bounds import bounds_of
+    from strandline.client.errors import ClientError
 
-    groups = {each.group_id: each.state for each in admin.list_groups().groups}
+    try:
+        listing = admin.list_groups(timeout_ms=LOOK_TIMEOUT_MS)
+    except ClientError as error:
+        return {}, str(error)
+    untold = "; ".join(f"broker {broker_id}: {error}" for broker_id, error in sorted(listing.failures.items()))
+    groups = {each.group_id: each.state for each in listing.groups}
     if not groups:
-        return {}
+        return {}, untold
     listed = admin.list_offsets_of_groups(sorted(groups), timeout_ms=LOOK_TIMEOUT_MS)
-    committed = {name: each for name, each in listed.items() if isinstance(each, Mapping)}
-    topics = admin.describe_topics()
+    topics = admin.describe_topics(timeout_ms=LOOK_TIMEOUT_MS)
     leaders = {
-        tp: topics[tp.topic].partitions[tp.partition].leader
-        for each in committed.values()
-        for tp in each
-        if tp.topic in topics and tp.partition in topics[tp.topic].partitions
+        TopicPartition(name, number): view.leader
+        for name, topic in topics.items()
+        for number, view in topic.partitions.items()
     }
-    leaders = {tp: leader for tp, leader in leaders.items() if leader != NO_BROKER}
-    bounds = bounds_of(consumer, leaders, session.monotonic)
+    # What is committed of a topic that was deleted is owed by nobody.
+    committed = {
+        name: {tp: offset.offset for tp, offset in each.items() if tp in leaders}
+        for name, each in listed.items()
+        if isinstance(each, Mapping)
+    }
+    wanted = {tp for each in committed.values() for tp in each}
+    led = {tp: leader for tp, leader in leaders.items() if tp in wanted and leader != NO_BROKER}
+    bounds = bounds_of(consumer, led, session.monotonic)
     ends = {tp: each.end for tp, each in bounds.items() if not isinstance(each, Exception)}
-    lags = {
-        name: sum(max(0, ends[tp] - offset.offset) for tp, offset in each.items())
-        for name, each in committed.items()
-        if each and all(tp in ends for tp in each)
-    }
-    return {name: GroupFacts(state, lags.get(name)) for name, state in groups.items()}
+    found: dict[str, GroupFacts] = {}
+    for name, state in groups.items():
+        offsets, unknown = committed.get(name), ""
+        if offsets is None:
+            unknown = str(listed.get(name, "nobody tells what it has committed"))
+        elif missing := [str(tp) for tp in offsets if tp not in ends]:
+            unknown = f"nobody tells where {', '.join(missing[:3])} ends"
+        lag = None
+        if offsets and not unknown:
+            lag = sum(max(0, ends[tp] - offset) for tp, offset in offsets.items())
+        found[name] = GroupFacts(state, lag, unknown)
+    return found, untold
 
 
 def _topic_configs(admin: Admin, topics: Iterable[str]) -> dict[str, Configs]:

@@ -3,7 +3,7 @@
     ok    offline partitions
     FAIL  under-replicated partitions: t-0, t-1; not in sync is broker 3 in 2; start those brokers, or see …
     warn  replication factor 1: scratch; strandline reassign generate -t TOPIC --replication-factor 3
-    ?     clocks: no broker tells: broker 1: nobody answers …
+    ?     clocks: not seen everywhere: broker 2: nobody answers …
 
 The facts are `cluster_facts`, the checks `cluster_checks`.
 """
@@ -48,8 +48,8 @@ def examine_cluster(session: Session, servers: str, told: tuple[str, ...], outpu
     is_well = all(each.level != "FAIL" for each in verdicts)
     if output == "json":
         checks = [
-            {"check": each.check, "ok": each.level != "FAIL", "level": each.level, "text": each.text,
-             "remedy": each.remedy} for each in verdicts
+            {"check": each.check, "ok": None if each.level == "?" else each.level != "FAIL", "level": each.level,
+             "text": each.text, "remedy": each.remedy} for each in verdicts
         ]  # fmt: skip
         show_json("doctor", checks=checks)
         return 0 if is_well else 1

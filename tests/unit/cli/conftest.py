@@ -438,7 +438,7 @@ class FakeAdmin(FakeClient, FakeConfigAdmin, FakeReplicaAdmin, FakeQuotaAdmin):
         self.cluster.settings["deleted"] = dict(offsets)
         return results
 
-    def list_groups(self, states: Sequence[str] = ()) -> GroupListing:
+    def list_groups(self, states: Sequence[str] = (), *, timeout_ms: float | None = None) -> GroupListing:
         found = [each for each in self.cluster.groups.values() if not states or each.state in states]
         return GroupListing(
             [GroupSummary(each.group_id, each.state, each.protocol_type) for each in found], self.cluster.unheard

@@ -226,11 +226,58 @@ def test_what_is_as_it_should_be_is_no_fault(check: str, facts: ClusterFacts) ->
 
 
 def test_what_no_broker_tells_is_said_to_be_unknown_and_why() -> None:
-    found = by_name(replace(HEALTHY, statuses={}, skews_ms={}, untold={1: "its admin port is switched off"}))
+    found = by_name(replace(HEALTHY, statuses={}, skews_ms={}, untold=on_each("its port is off")))
     assert {each.check for each in found.values() if each.level == "?"} == {"brokers are ready", "versions", "clocks"}
-    assert found["clocks"].text == "no broker tells: broker 1: its admin port is switched off"
+    assert (
+        found["clocks"].text
+        == "no broker tells: broker 1: its port is off; broker 2: its port is off; broker 3: its port is off"
+    )
     volumes = replace(LOOK, directories=on_each([LogDirView("/data", {})]))
     assert by_name(with_looks(volumes, volumes))["disks"].level == "?"
+
+
+SEEN_OF_ONE = replace(
+    HEALTHY,
+    statuses={1: HEALTHY.statuses[1]},
+    skews_ms={1: 400},
+    untold={2: "nobody answers", 3: "it is off"},
+)
+
+
+@pytest.mark.parametrize("check", ["brokers are ready", "versions", "clocks"])
+def test_what_was_seen_of_one_broker_is_not_said_of_all(check: str) -> None:
+    found = by_name(SEEN_OF_ONE)[check]
+    assert (found.level, found.text) == (
+        "?",
+        "not seen everywhere: broker 2: nobody answers; broker 3: it is off",
+    )
+
+
+def test_a_fault_of_one_broker_is_one_though_others_do_not_tell() -> None:
+    waits = replace(SEEN_OF_ONE, statuses={1: {**HEALTHY.statuses[1], "waits": ["a log is loaded"]}})
+    assert by_name(waits)["brokers are ready"].level == "FAIL"
+
+
+@pytest.mark.parametrize("check", ["configurations", "disks", "log directories"])
+def test_brokers_that_do_not_answer_leave_checks_open(check: str) -> None:
+    look = replace(LOOK, directories={1: disk(), 2: disk()})
+    facts = replace(with_looks(look, look), unheard={3: "timed out"}, broker_configs={1: {}, 2: {}})
+    assert (by_name(facts)[check].level, by_name(facts)[check].text) == (
+        "?",
+        "not seen everywhere: broker 3: timed out",
+    )
+
+
+@pytest.mark.parametrize(
+    ("after", "text"),
+    [
+        (replace(LOOK, groups={"g": GroupFacts("Stable", None, "nobody tells where t-0 ends")}), "g: nobody tells"),
+        (replace(LOOK, groups_untold="broker 3: timed out"), "groups may be missing: broker 3: timed out"),
+    ],
+)
+def test_lag_that_nobody_tells_is_not_called_steady(after: Look, text: str) -> None:
+    found = by_name(with_looks(LOOK, after))["growing lag"]
+    assert found.level == "?" and text in found.text
 
 
 def test_without_a_controller_what_depends_on_what_is_under_way_is_unknown() -> None:
@@ -301,7 +348,8 @@ def test_advice_alone_is_exit_code_0_and_programs_see_the_difference(site: Any, 
     told = {each["check"]: each for each in json.loads(ran.out)["checks"]}
     assert ran.code == 0, ran.out
     assert (told["min.insync.replicas 1"]["level"], told["min.insync.replicas 1"]["ok"]) == ("warn", True)
-    assert told["clocks"]["level"] == "?" and "is no broker's admin port" in told["clocks"]["text"]
+    assert (told["clocks"]["level"], told["clocks"]["ok"]) == ("?", None)
+    assert "is no broker's admin port" in told["clocks"]["text"]
 
 
 def test_a_broker_that_does_not_answer_is_named_at_its_address(site: Any) -> None:
@@ -320,6 +368,19 @@ def test_a_cluster_without_a_controller_is_told_so_and_the_rest_is_looked_at(sit
     assert (ran.code, ran.err, len(lines)) == (1, "", len(CLUSTER_CHECKS))
     assert "?     reassignments: what is under way is not known: the controller is not known" in lines
     assert "ok    under-replicated partitions" in lines
+
+
+def test_the_lag_of_a_group_whose_leader_is_gone_is_unknown(site: Any) -> None:
+    views = dict(site.cluster.topics["t"].partitions)
+    site.cluster.add_topic("t", {**views, 0: replace(views[0], leader=-1)})
+    ran = site("doctor", "--cluster", "-b", "h:1")
+    assert "?     growing lag: g: nobody tells where t-0 ends" in ran.out.splitlines()
+
+
+def test_what_is_committed_of_a_deleted_topic_is_no_lag(site: Any) -> None:
+    site.cluster.committed["g"][TopicPartition("deleted", 0)] = GroupOffset(7)
+    ran = site("doctor", "--cluster", "-b", "h:1")
+    assert "ok    growing lag" in ran.out.splitlines()
 
 
 @pytest.mark.parametrize(
