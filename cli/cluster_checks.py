@@ -115,14 +115,18 @@ def versions(facts: ClusterFacts) -> Found:
 
 
 def clocks(facts: ClusterFacts) -> Found:
-    if not facts.skews_ms:
+    """What the time of asking may have made of a difference is none."""
+    if not facts.skews:
         return _unless_untold(facts, ())
-    first = min(facts.skews_ms, key=lambda each: facts.skews_ms[each])
-    last = max(facts.skews_ms, key=lambda each: facts.skews_ms[each])
-    apart_ms = facts.skews_ms[last] - facts.skews_ms[first]
-    if apart_ms > LARGEST_SKEW_MS:
+    first = min(facts.skews, key=lambda each: sum(facts.skews[each]))
+    last = max(facts.skews, key=lambda each: facts.skews[each].ahead_ms - facts.skews[each].unsure_ms)
+    unsure_ms = facts.skews[first].unsure_ms + facts.skews[last].unsure_ms
+    apart_ms = facts.skews[last].ahead_ms - facts.skews[first].ahead_ms
+    if first != last and apart_ms > LARGEST_SKEW_MS + unsure_ms:
         return f"broker {last} is {apart_ms / 1000:.1f} s ahead of broker {first}"
-    return _unless_untold(facts, facts.skews_ms)
+    if unsure_ms > LARGEST_SKEW_MS:
+        return Unknown(f"brokers {first} and {last} took too long to answer to compare them")
+    return _unless_untold(facts, facts.skews)
 
 
 def _unless_untold(facts: ClusterFacts, told: Collection[int] | None = None) -> Found:
@@ -322,6 +326,7 @@ def directories(facts: ClusterFacts) -> Found:
 def disks(facts: ClusterFacts) -> Found:
     """What is nearly full, and what will be within a day should it go on as between the two looks."""
     found = []
+    lasted_s = max(facts.after.disks_at_s - facts.before.disks_at_s, 1.0)
     missing = {each: facts.unheard.get(each, "no answer") for each in facts.brokers}
     for broker_id, of_broker in facts.after.directories.items():
         missing.pop(broker_id, None)
@@ -332,7 +337,7 @@ def disks(facts: ClusterFacts) -> Found:
                     missing[broker_id] = f"it does not say how large the volume of {each.path} is"
                 continue
             where = f"{each.path} of broker {broker_id} has {sized(each.usable_bytes)} left"
-            per_s = (earlier.get(each.path, each.usable_bytes) - each.usable_bytes) / max(facts.lasted_s, 1.0)
+            per_s = (earlier.get(each.path, each.usable_bytes) - each.usable_bytes) / lasted_s
             if each.usable_bytes < FULL_PART * each.total_bytes:
                 found.append(where)
             elif per_s > 0 and each.usable_bytes / per_s < DAY_S:
@@ -349,7 +354,8 @@ def growing_lag(facts: ClusterFacts) -> Found:
         if was is None or was.lag is None or now.lag is None:
             continue
         if now.lag - was.lag >= GROWN_LAG and now.lag > 1.1 * was.lag:
-            found.append(f"{name} from {was.lag} to {now.lag} records within {lasting(facts.lasted_s)}")
+            within = lasting(facts.after.groups_at_s - facts.before.groups_at_s)
+            found.append(f"{name} from {was.lag} to {now.lag} records within {within}")
     if found:
         return named(found)
     looks = (facts.before, facts.after)

@@ -37,21 +37,31 @@ class GroupFacts(NamedTuple):
     lag_untold: str = ""
 
 
+class Skew(NamedTuple):
+    """How far a clock is ahead of this machine's, and how much that may be wrong: half of the time that asking took."""
+
+    ahead_ms: int
+    unsure_ms: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Look:
-    """At one moment. groups: by name; groups_untold: why some may be missing, where they may."""
+    """Nearly at one moment: disks_at_s and groups_at_s tell when each was read, by a clock that counts from anywhere.
+    groups: by name; groups_untold: why some may be missing, where they may."""
 
     controller: int = NO_BROKER
     directories: Mapping[int, list[LogDirView]] = field(default_factory=dict)
     groups: Mapping[str, GroupFacts] = field(default_factory=dict)
     groups_untold: str = ""
+    disks_at_s: float = 0.0
+    groups_at_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
     """unheard: brokers that live and do not answer at their advertised address, and why. statuses: what admin ports
-    say; untold: brokers whose port could not be asked, and why. skews_ms: how far each broker's clock is ahead of this
-    machine's. lasted_s: between the two looks. topic_configs, broker_configs: effective values. ongoing:
+    say; untold: brokers whose port could not be asked, and why. skews: of each broker's clock. lasted_s: between the
+    two looks at who is the controller. topic_configs, broker_configs: effective values. ongoing:
     reassignments; ongoing_untold: why they are not known, where they are not."""
 
     brokers: Mapping[int, BrokerView]
@@ -64,7 +74,7 @@ class ClusterFacts:
     topic_configs: Mapping[str, Configs] = field(default_factory=dict)
     broker_configs: Mapping[int, Configs] = field(default_factory=dict)
     statuses: Mapping[int, Mapping[str, object]] = field(default_factory=dict)
-    skews_ms: Mapping[int, int] = field(default_factory=dict)
+    skews: Mapping[int, Skew] = field(default_factory=dict)
     untold: Mapping[int, str] = field(default_factory=dict)
     ongoing_untold: str = ""
 
@@ -72,14 +82,15 @@ class ClusterFacts:
 def cluster_facts(session: Session, admin: Admin, consumer: Consumer, named: Mapping[int, Address]) -> ClusterFacts:
     """named: admin ports by the command line. A ClientError where no broker answers at all."""
     view = admin.describe_cluster(timeout_ms=LOOK_TIMEOUT_MS)
+    seen_at_s = session.monotonic()
     before, _ = _look(session, admin, consumer, view)
     began_s = session.monotonic()
     configs = {broker_id: _broker_configs(admin, broker_id) for broker_id in view.brokers}
-    statuses, skews_ms, untold = _statuses(session, admin, view, named)
+    statuses, skews, untold = _statuses(session, admin, view, named)
     session.sleep(max(0.0, LOOKS_APART_S - (session.monotonic() - began_s)))
     view = admin.describe_cluster(timeout_ms=LOOK_TIMEOUT_MS)
-    topics = admin.describe_topics()
-    lasted_s = session.monotonic() - began_s
+    lasted_s = session.monotonic() - seen_at_s
+    topics = admin.describe_topics(timeout_ms=LOOK_TIMEOUT_MS)
     after, unheard = _look(session, admin, consumer, view)
     ongoing, ongoing_untold = _ongoing(admin)
     return ClusterFacts(
@@ -93,7 +104,7 @@ def cluster_facts(session: Session, admin: Admin, consumer: Consumer, named: Map
         _topic_configs(admin, topics),
         {broker_id: found for broker_id, found in configs.items() if found},
         statuses,
-        skews_ms,
+        skews,
         untold,
         ongoing_untold,
     )
@@ -113,10 +124,12 @@ def _look(session: Session, admin: Admin, consumer: Consumer, view: ClusterView)
     """And which brokers do not say how their disks are."""
     from strandline.client.errors import ClientError
 
+    disks_at_s = session.monotonic()
     told = admin.describe_log_dirs(sorted(view.brokers), timeout_ms=LOG_DIRS_TIMEOUT_MS)
     directories = {broker_id: each for broker_id, each in told.items() if not isinstance(each, ClientError)}
     unheard = {broker_id: str(each) for broker_id, each in told.items() if isinstance(each, ClientError)}
-    return Look(view.controller_id, directories, *_groups(session, admin, consumer)), unheard
+    groups, groups_untold = _groups(session, admin, consumer)
+    return Look(view.controller_id, directories, groups, groups_untold, disks_at_s, session.monotonic()), unheard
 
 
 def _groups(session: Session, admin: Admin, consumer: Consumer) -> tuple[dict[str, GroupFacts], str]:
@@ -186,10 +199,10 @@ def _broker_configs(admin: Admin, broker_id: int) -> Configs:
 
 def _statuses(
     session: Session, admin: Admin, view: ClusterView, named: Mapping[int, Address]
-) -> tuple[dict[int, Mapping[str, object]], dict[int, int], dict[int, str]]:
+) -> tuple[dict[int, Mapping[str, object]], dict[int, Skew], dict[int, str]]:
     """What each broker says, how far its clock is ahead, or why it says nothing."""
     statuses: dict[int, Mapping[str, object]] = {}
-    skews_ms: dict[int, int] = {}
+    skews: dict[int, Skew] = {}
     untold: dict[int, str] = {}
     for broker_id, broker in sorted(view.brokers.items()):
         try:
@@ -203,5 +216,6 @@ def _statuses(
         statuses[broker_id] = status
         told_ms = status.get("time_ms")
         if isinstance(told_ms, int):
-            skews_ms[broker_id] = told_ms - (asked_ms + answered_ms) // 2
-    return statuses, skews_ms, untold
+            unsure_ms = (answered_ms - asked_ms) // 2
+            skews[broker_id] = Skew(told_ms - asked_ms - unsure_ms, unsure_ms)
+    return statuses, skews, untold

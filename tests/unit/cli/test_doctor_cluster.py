@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from strandline.cli.cluster_checks import CLUSTER_CHECKS
-from strandline.cli.cluster_facts import MIN_ISR, UNCLEAN, ClusterFacts, GroupFacts, Look
+from strandline.cli.cluster_facts import MIN_ISR, UNCLEAN, ClusterFacts, GroupFacts, Look, Skew, cluster_facts
 from strandline.cli.doctor_cluster import Verdict, verdicts_on
+from strandline.cli.options import LOOK_TIMEOUT_MS
 from strandline.client.errors import AnsweredError, ClientError
 from strandline.client.groups.administration import GroupOffset, GroupView
 from strandline.client.log_dirs import LogDirView
@@ -49,6 +50,7 @@ def on_each(value: Any) -> dict[int, Any]:
 
 
 LOOK = Look(1, on_each(disk()), {"g": GroupFacts("Stable", 10)})
+LATER = replace(LOOK, disks_at_s=10.0, groups_at_s=15.0)
 HEALTHY = ClusterFacts(
     brokers={each: BrokerView(each, Address(f"host-{each}", 9092), f"rack-{each}") for each in (1, 2, 3)},
     topics=topic(*(led(*order) for order in ORDERS))
@@ -58,7 +60,7 @@ HEALTHY = ClusterFacts(
     topic_configs={"t": {MIN_ISR: "2", UNCLEAN: "false"}, "__consumer_offsets": {MIN_ISR: "2"}},
     broker_configs=on_each({"min.insync.replicas": "2"}),
     statuses=on_each({"controller_id": 1, "waits": [], "versions": {"strandline": "1.0"}}),
-    skews_ms=on_each(400),
+    skews=on_each(Skew(400)),
 )
 
 
@@ -113,10 +115,14 @@ FAULTS: list[tuple[str, ClusterFacts, str]] = [
     ),
     (
         "disks",
-        with_looks(replace(LOOK, directories={3: disk(50 * GIB + 50 * 2**20)}), LOOK),
+        with_looks(replace(LOOK, directories={3: disk(50 * GIB + 100 * 2**20)}), LATER),
         "/data of broker 3 has 50.0 GiB left, full in 1 h 25 min at 10.0 MiB/s",
     ),
-    ("clocks", replace(HEALTHY, skews_ms={1: 400, 2: -900, 3: 0}), "broker 1 is 1.3 s ahead of broker 2"),
+    (
+        "clocks",
+        replace(HEALTHY, skews={1: Skew(400), 2: Skew(-900), 3: Skew(0)}),
+        "broker 1 is 1.3 s ahead of broker 2",
+    ),
     ("offline partitions", with_partitions(led(1, 2, 3, leader=-1), led(2, 3, 1), led(3, 1, 2)), "t-0"),
     (
         "under min.insync.replicas",
@@ -172,8 +178,8 @@ FAULTS: list[tuple[str, ClusterFacts, str]] = [
     ),
     (
         "growing lag",
-        with_looks(LOOK, replace(LOOK, groups={"g": GroupFacts("Stable", 2000)})),
-        "g from 10 to 2000 records within 5 s",
+        with_looks(LOOK, replace(LATER, groups={"g": GroupFacts("Stable", 2000)})),
+        "g from 10 to 2000 records within 15 s",
     ),
     (
         "restless groups",
@@ -213,7 +219,7 @@ def test_every_check_has_a_fault_that_it_finds() -> None:
         ),
         ("throttles", replace(with_configs(leader_replication_throttled_replicas="0:1"), ongoing={T0: ADDING})),
         ("internal topics", replace(HEALTHY, brokers={}, topics=topic(led(1), name="__x", is_internal=True))),
-        ("disks", with_looks(replace(LOOK, directories={3: disk(50 * GIB + 2**20)}), LOOK)),
+        ("disks", with_looks(replace(LOOK, directories={3: disk(50 * GIB + 2**20)}), LATER)),
         ("growing lag", with_looks(LOOK, replace(LOOK, groups={"g": GroupFacts("Stable", 900)}))),
         ("growing lag", with_looks(LOOK, replace(LOOK, groups={"g": GroupFacts("Stable", None)}))),
         ("restless groups", with_looks(LOOK, replace(LOOK, groups={"g": GroupFacts("PreparingRebalance")}))),
@@ -226,7 +232,7 @@ def test_what_is_as_it_should_be_is_no_fault(check: str, facts: ClusterFacts) ->
 
 
 def test_what_no_broker_tells_is_said_to_be_unknown_and_why() -> None:
-    found = by_name(replace(HEALTHY, statuses={}, skews_ms={}, untold=on_each("its port is off")))
+    found = by_name(replace(HEALTHY, statuses={}, skews={}, untold=on_each("its port is off")))
     assert {each.check for each in found.values() if each.level == "?"} == {"brokers are ready", "versions", "clocks"}
     assert (
         found["clocks"].text
@@ -239,7 +245,7 @@ def test_what_no_broker_tells_is_said_to_be_unknown_and_why() -> None:
 SEEN_OF_ONE = replace(
     HEALTHY,
     statuses={1: HEALTHY.statuses[1]},
-    skews_ms={1: 400},
+    skews={1: Skew(400)},
     untold={2: "nobody answers", 3: "it is off"},
 )
 
@@ -328,10 +334,34 @@ def test_the_command_prints_a_line_for_each_check_and_fails_by_the_faults(site: 
 
 
 def test_clocks_are_compared_though_brokers_are_asked_one_after_the_other(site: Any, monkeypatch: Any) -> None:
-    times = itertools.count(NOW_MS, 2_000)
+    times = itertools.count(NOW_MS, 1_000)
     monkeypatch.setattr(site.session, "now_ms", lambda: next(times))
     ran = site("doctor", "--cluster", "-b", "h:1")
     assert "FAIL  clocks: broker 3 is 5.0 s ahead of broker 1" in ran.out
+
+
+def test_a_difference_that_the_time_of_asking_explains_is_no_fault(site: Any, monkeypatch: Any) -> None:
+    times = itertools.count(NOW_MS, 4_000)
+    monkeypatch.setattr(site.session, "now_ms", lambda: next(times))
+    ran = site("doctor", "--cluster", "-b", "h:1")
+    assert "?     clocks: brokers 1 and 3 took too long to answer to compare them" in ran.out.splitlines()
+
+
+def test_rates_are_over_the_time_between_the_readings(site: Any, monkeypatch: Any) -> None:
+    """Disks are read before groups are listed, however long that takes."""
+    with site.session.admin("h:1") as admin, site.session.consumer("h:1") as consumer:
+        listed = admin.list_groups
+
+        def slow(*, timeout_ms: float) -> Any:
+            assert timeout_ms == LOOK_TIMEOUT_MS
+            site.session.clock += 20
+            return listed()
+
+        monkeypatch.setattr(admin, "list_groups", slow)
+        facts = cluster_facts(site.session, admin, consumer, {})
+    assert 25 <= facts.lasted_s < 30
+    assert 25 <= facts.after.disks_at_s - facts.before.disks_at_s < 30
+    assert 25 <= facts.after.groups_at_s - facts.before.groups_at_s < 30
 
 
 def test_advice_alone_is_exit_code_0_and_programs_see_the_difference(site: Any, monkeypatch: Any) -> None:
