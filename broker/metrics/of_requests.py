@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import trio
 from prometheus_client.core import Metric
 
-from strandline.broker.metrics.families import counters, gauge, histograms, quantiles
+from strandline.broker.metrics.families import counter, counters, gauge, histograms, quantiles
 from strandline.broker.network.request_channel import RequestChannel
 from strandline.broker.network.request_counts import STAGES, Buckets, RequestCounts, histogram_of, name_of_code
 from strandline.runtime.histogram import Histogram
@@ -66,6 +66,12 @@ class OfRequests:
             ("request", "stage"),
             (((name, stage), row.histogram(stage)) for name, row in rows for stage in STAGES),
         )
+        counts = self._channel.counts
+        for name, text, value in (
+            ("incoming", "Bytes received on all listeners", counts.received_bytes),
+            ("outgoing", "Bytes sent on all listeners", counts.sent_bytes),
+        ):
+            yield counter(f"kafka_server_socket_server_metrics_{name}_byte", text, value)
         queued = sum(len(queue.items) for queue in self._channel.queues())
         yield gauge("kafka_network_requestchannel_requestqueuesize", "Requests that wait for a handler", queued)
         unsent = len(self._channel.dirty)

@@ -310,6 +310,7 @@ class Connection:
             sent = self._transport.send_nowait(run, more)
         finally:
             self.pending_bytes -= sent
+            self.counts.sent_bytes += sent
             if sent < size:
                 self._put_back(run, sent)
         if sent < size:
@@ -333,6 +334,7 @@ class Connection:
         if sent == 0:
             raise StaleRegion(f"{region.file.path} ends at {position}, inside a response")
         self.pending_bytes -= sent
+        self.counts.sent_bytes += sent
         self._region_sent += sent
         if self._region_sent == region.length:
             self._region_sent = 0
@@ -358,7 +360,9 @@ class Connection:
         return len(self._slots)
 
     def recv_into_nowait(self, buffer: memoryview) -> int:
-        return self._transport.recv_into_nowait(buffer)
+        received = self._transport.recv_into_nowait(buffer)
+        self.counts.received_bytes += received
+        return received
 
     def note_activity(self, now: float) -> None:
         """A whole frame came: the connection is not idle, and the frame's deadline is met."""

@@ -138,6 +138,9 @@ class CountsByApi:
     def __init__(self, apis: Iterable[Api]) -> None:
         self.rows = {int(api.key): RequestCounts() for api in apis}
         self.of_followers = RequestCounts()
+        self.received_bytes = 0
+        """From the peers of all connections, frames that were never finished included."""
+        self.sent_bytes = 0
 
     def row(self, api_key: int, message: Request) -> RequestCounts:
         if isinstance(message, FetchRequest) and message.replica_id >= 0:

@@ -57,6 +57,8 @@ async def test_what_is_answered_in_its_burst_waits_for_nothing(autojump_clock: t
         assert (counts.requests, counts.answered) == (5, 5)
         assert times_ms(counts) == {stage: near(0) for stage in STAGES}
         assert counts.sizes.total == 5 * len(produce_frames(1, size=1000))
+        assert pipeline.channel.counts.received_bytes == counts.sizes.total
+        assert 0 < pipeline.channel.counts.sent_bytes < 500
 
 
 async def test_waiting_for_followers_is_remote_time(autojump_clock: trio.testing.MockClock) -> None:
