@@ -57,6 +57,10 @@ class Transport(Protocol):
         """Send from a file without copying; returns the bytes sent. 0: the file ended before `position`; the caller
         closes the connection, since it promised more than there is. OSError: the file cannot be read."""
 
+    def has_ended(self) -> bool:
+        """Whether the peer sends nothing more: it closed, or broke. Also while bytes of it are still to be read. A peer
+        that is gone without a word has not."""
+
     async def wait_readable(self) -> None: ...
 
     async def wait_writable(self) -> None: ...

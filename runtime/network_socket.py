@@ -17,6 +17,7 @@ import errno
 import math
 import os
 import resource
+import select
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
@@ -180,6 +181,13 @@ class SocketTransport:
         # A file that lives in memory: read and send as much as one call takes.
         piece = file.pread(min(length, PREAD_CHUNK_BYTES), position)
         return self.send_nowait([piece]) if piece else 0
+
+    def has_ended(self) -> bool:
+        if self._closed_because is not None:
+            return True
+        asked = select.poll()
+        asked.register(self._fd, select.POLLRDHUP)  # errors and hang-ups are told in any case
+        return bool(asked.poll(0))
 
     async def wait_readable(self) -> None:
         if self._closed_because is not None:

@@ -90,6 +90,7 @@ class Connection:
         "expected_bytes",
         "finish_reason",
         "frame_started_at",
+        "is_awaited",
         "kept",
         "muted",
         "pending_bytes",
@@ -118,6 +119,8 @@ class Connection:
         """Set: nothing more is read; closed for this reason once the pending responses are out."""
         self.muted = False
         """A queued request of this connection is being handled; later ones wait."""
+        self.is_awaited = False
+        """Its reader waits, and what it waits with is for a peer that is to read an answer: `is_left` ends it."""
         self.brake: Brake | None = None
         """Set by a gate: it is waited for before anything more is read."""
         self.pending_bytes = 0
@@ -432,6 +435,10 @@ class Connection:
         self._transport.close()
         self._reader_lot.unpark_all()
         self._writer_lot.unpark_all()
+
+    def is_left(self) -> bool:
+        """Whether its peer ended while a request of it waits whose answer nobody will read."""
+        return self.is_awaited and self._transport.has_ended()
 
     def overdue(self, now: float) -> str | None:
         """Why this connection has had its time, or None. Called by the processor's coarse timer."""

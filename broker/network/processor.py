@@ -311,6 +311,9 @@ class Processor:
             await next_beat(TIMER_INTERVAL_S)
             now = trio.current_time()
             for count, connection in enumerate(list(self.connections)):
+                if connection.is_left():
+                    connection.close("closed by the peer")
+                    continue
                 reason = connection.overdue(now)
                 if reason is not None:
                     self._log.warning(

@@ -96,7 +96,7 @@ class QuotaGate:
             return handler(request)
         size_bytes = request.header.size_bytes
         if must_wait(request.connection, sensor, now) and size_bytes <= MAX_HELD_BYTES:
-            return Held(InLine(sensor))
+            return Held(InLine(sensor, has_answer=request.message.has_answer))
         if owed_s := sensor.take(size_bytes, now):
             mute(request.connection, sensor, owed_s)
             request.on_answer(partial(_tell, sensor))
@@ -144,7 +144,7 @@ class QuotaGate:
         if sensor is None:
             return handler(request)
         if must_wait(request.connection, sensor, now):
-            return Held(InLine(sensor))
+            return Held(InLine(sensor, has_answer=request.message.has_answer))
         hooks = request.hooks
         watch = _Watch(self._clock, sensor, request)
         try:

@@ -6,7 +6,9 @@ was sent ahead, while something is owed; it waits in its connection, first come,
 connections that share a quota pass together what one of them would.
 
 Where the quota is altered or removed everybody is let go at once (`let_go`), and the requests in line come to the gate
-again. A connection that closes leaves the line.
+again. A connection that closes leaves the line, also where its peer does: that shows within a second or two
+(`Connection.is_left`), and its request is neither handled nor charged. Or each client that gives up and comes again
+would stand behind its own dead request. What has no answer (acks=0) stays: nobody asks for it again.
 """
 
 from __future__ import annotations
@@ -40,16 +42,20 @@ class Muted:
 class InLine:
     """A `Brake`: see the module."""
 
-    def __init__(self, sensor: Sensor) -> None:
+    def __init__(self, sensor: Sensor, *, has_answer: bool = True) -> None:
         self._sensor = sensor
+        self._has_answer = has_answer
 
     async def wait(self, connection: Connection) -> None:
         sensor = self._sensor
         sensor.line[connection] = None
+        connection.is_awaited = self._has_answer
         try:
             await connection.wait_for_time(lambda: self._turn_at(connection))
-            sensor.turn_of = connection
+            if not connection.closed:
+                sensor.turn_of = connection
         finally:
+            connection.is_awaited = False
             del sensor.line[connection]
             for first in sensor.line:
                 first.wake()

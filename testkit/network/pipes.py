@@ -191,6 +191,12 @@ class MemoryTransport:
         piece = file.pread(min(length, room), position)
         return self.send_nowait([piece]) if piece else 0
 
+    def has_ended(self) -> bool:
+        if self._dead_because is not None:
+            return True
+        ends_at = self._incoming.ends_at
+        return ends_at is not None and ends_at <= trio.current_time() and not self._incoming.link.blocked
+
     async def wait_readable(self) -> None:
         await self._wait(self._incoming.next_event)
 

@@ -204,6 +204,18 @@ async def test_a_peer_that_does_not_read_pushes_back_until_it_does(nodes: tuple[
         assert await receive_exactly(server, sent) == bytes(sent)
 
 
+async def test_the_peers_end_shows_while_bytes_of_it_are_unread(nodes: tuple[Network, Network]) -> None:
+    async with connected(nodes) as (client, server):
+        await send_all(client, b"abc")
+        await server.wait_readable()
+        assert not server.has_ended() and not client.has_ended()
+        client.close()
+        with trio.fail_after(5):
+            while not server.has_ended():
+                await trio.sleep(0.001)
+        assert client.has_ended() and server.recv_into_nowait(memoryview(bytearray(9))) == 3
+
+
 async def test_closing_wakes_this_sides_waiters(nodes: tuple[Network, Network]) -> None:
     woken = []
     async with connected(nodes) as (client, _), trio.open_nursery() as nursery:

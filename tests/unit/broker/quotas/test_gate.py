@@ -199,6 +199,27 @@ async def test_requests_that_were_sent_ahead_pass_one_by_one_and_in_order(autoju
         assert passed[1:] == pytest.approx([9, 14, 19, 24], abs=2)
 
 
+@pytest.mark.parametrize(("acks", "handled"), [(1, 2), (0, 10)])
+async def test_requests_of_peers_that_ended_leave_the_line_where_somebody_would_ask_again(
+    acks: int, handled: int, autojump_clock: MockClock
+) -> None:
+    """What was sent ahead behind them does not hide that."""
+    async with gated("producer_byte_rate", 1000) as (pipeline, _, sensors, seen):
+        clients = [await pipeline.connect() for _ in range(10)]
+        frame = request_frame(produce_request(4000, acks=acks), attachments=bytes(4000))
+        for client in clients[:-1]:
+            await client.send(frame if client is clients[0] else frame + frame[:100])
+            await trio.sleep(0.01)
+        for client in clients[1:-1]:
+            client.transport.close()
+        began = trio.current_time()
+        await clients[-1].request(produce_request(4000), attachments=bytes(4000))
+        assert len(seen) == handled
+        assert (trio.current_time() - began < 6) == (acks == 1)
+        [sensor] = sensors["producer_byte_rate"]._sensors.values()
+        assert not sensor.line
+
+
 async def test_a_large_frame_is_not_received_while_something_is_owed(autojump_clock: MockClock) -> None:
     size = 4 * MAX_HELD_BYTES
     async with gated("producer_byte_rate", size / 4) as (pipeline, _, _, seen):
