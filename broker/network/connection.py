@@ -81,6 +81,7 @@ class Connection:
         "_transport",
         "_warm",
         "_writer_lot",
+        "before_frame",
         "brake",
         "closed",
         "context",
@@ -123,6 +124,8 @@ class Connection:
         """Its reader waits, and what it waits with is for a peer that is to read an answer: `is_left` ends it."""
         self.brake: Brake | None = None
         """Set by a gate: it is waited for before anything more is read."""
+        self.before_frame: object = None
+        """What a gate noted of the large frame that is being received; gone with it."""
         self.pending_bytes = 0
         """Of responses that are encoded and not sent."""
         # The reader's state (broker/network/processor.py).

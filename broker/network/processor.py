@@ -258,12 +258,13 @@ class Processor:
         size, api = connection.expected_bytes, connection.expected_api
         assert api is not None
         before_large = self._channel.before_large
-        if before_large is not None and (brake := before_large(connection, api)) is not None:
+        if before_large is not None and (brake := before_large(connection, api, size)) is not None:
             await brake.wait(connection)
         budget = self._channel.budget_of(api)
-        await budget.reserve(size)
-        charged = size
+        charged = 0
         try:
+            await budget.reserve(size)
+            charged = size
             if connection.closed:
                 return Next.END
             buffer = bytearray(size + READER_SLACK_BYTES)
@@ -292,6 +293,7 @@ class Processor:
                 await self._hand_over(connection, size)
             return Next.YIELD if next_ in (Next.READ, Next.QUEUED) else next_
         finally:
+            connection.before_frame = None
             budget.release(charged)
 
     async def _drain(self, connection: Connection) -> str:

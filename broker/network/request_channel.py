@@ -187,8 +187,8 @@ class RequestChannel:
                 WorkQueue(MAX_QUEUED_CONTROL_REQUESTS), ByteBudget(max_queued_bytes), "control request handler", 1
             ),
         }
-        self.before_large: Callable[[Connection, Api], Brake | None] | None = None
-        """What a connection waits for before a large frame of that API is received."""
+        self.before_large: Callable[[Connection, Api, int], Brake | None] | None = None
+        """What a connection waits for before a large frame of that API, of so many bytes, is received."""
         self.read_failed = read_failed
         self.warm = warm
         self.dirty = unflushed_connections.dirty

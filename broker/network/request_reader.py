@@ -151,6 +151,7 @@ class RequestReader:
                         position = have
                     else:
                         connection.expected_bytes, connection.expected_api = size, api
+                        connection.context = dialect.named(connection.context, header)
                         next_ = Next.LARGE if size > len(view) else next_
                     break
                 if room <= len(requests):

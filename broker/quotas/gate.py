@@ -32,7 +32,7 @@ from strandline.broker.network.dialects import Regions
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import Handler, Held
 from strandline.broker.quotas.entities import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
-from strandline.broker.quotas.holding import InLine, must_wait, mute
+from strandline.broker.quotas.holding import InLine, InLineToPay, must_wait, mute, pay
 from strandline.broker.quotas.sensors import Sensor, Sensors
 from strandline.broker.steps import InSteps
 from strandline.protocol.api import Api, ApiKey, Scheduling
@@ -47,9 +47,6 @@ from strandline.protocol.messages import (
 from strandline.protocol.types import NO_BROKER
 from strandline.runtime.disk import FileRegion
 
-MAX_HELD_BYTES = 512 * 1024
-"""A longer request that is here already passes, and owes: it would hold memory that others wait for. Such frames are
-not received while something is owed (`before_large`)."""
 MAX_THROTTLE_MS = 2**31 - 1
 
 
@@ -78,14 +75,19 @@ class QuotaGate:
             return inner
         return partial(self._timed if api.scheduling is Scheduling.INLINE else self._timed_queued, inner)
 
-    def before_large(self, connection: Connection, api: Api) -> InLine | None:
-        """What a connection waits for before a large frame of that API is received. Its user is known by then, its
-        client id where another request came before."""
+    def before_large(self, connection: Connection, api: Api, size_bytes: int) -> InLineToPay | None:
+        """What a connection waits for before a large frame of that API is received: it holds no memory meanwhile that
+        others wait for. It is charged at its turn, here or by what is returned."""
         if api.key is not ApiKey.PRODUCE or self._is_brokers_own(connection.context.is_inter_broker):
             return None
         now = trio.current_time()
         sensor = self._produced.of(connection.context.principal, connection.context.client_id, now)
-        return None if sensor is None or not must_wait(connection, sensor, now) else InLine(sensor)
+        if sensor is None:
+            return None
+        if must_wait(connection, sensor, now):
+            return InLineToPay(sensor, size_bytes)
+        pay(connection, sensor, size_bytes)
+        return None
 
     # --- bytes -------------------------------------------------------------------------------------------------------
 
@@ -94,10 +96,11 @@ class QuotaGate:
         sensor = self._sensor(self._produced, request, now)
         if sensor is None:
             return handler(request)
-        size_bytes = request.header.size_bytes
-        if must_wait(request.connection, sensor, now) and size_bytes <= MAX_HELD_BYTES:
+        if (paid := request.connection.before_frame) is None and must_wait(request.connection, sensor, now):
             return Held(InLine(sensor, has_answer=request.message.has_answer))
-        if owed_s := sensor.take(size_bytes, now):
+        # What was received by a quota that counts no more is charged to the one that does.
+        size_bytes = 0 if paid is sensor else request.header.size_bytes
+        if owed_s := sensor.take(size_bytes, now) if size_bytes else sensor.held_s(now):
             mute(request.connection, sensor, owed_s)
             request.on_answer(partial(_tell, sensor))
         return handler(request)
@@ -125,7 +128,7 @@ class QuotaGate:
         if not size_bytes or not isinstance(message, FetchResponse):
             return None
         now = trio.current_time()
-        owed_s = sensor.meter.owed_s(now)
+        owed_s = sensor.held_s(now)
         if owed_s:  # others took it while this one waited: the batches stay here, and are asked for again
             regions = ()
         else:
@@ -255,7 +258,7 @@ async def _await_timed(watch: _Watch, begin: Callable[[], Awaitable[Any]]) -> An
 def _tell(sensor: Sensor, message: Message | None, regions: Regions) -> tuple[Message, Regions] | None:
     if message is None:
         return None
-    return throttled(message, sensor.meter.owed_s(trio.current_time())), regions
+    return throttled(message, sensor.held_s(trio.current_time())), regions
 
 
 def throttled(message: Message, owed_s: float) -> Message:

@@ -68,6 +68,27 @@ class InLine:
         return now + self._sensor.meter.owed_s(now)
 
 
+class InLineToPay(InLine):
+    """Of a large frame that is still to be received: it is charged at its turn, so that those behind it wait for that
+    and not for its last byte."""
+
+    def __init__(self, sensor: Sensor, size_bytes: int) -> None:
+        super().__init__(sensor)
+        self._size_bytes = size_bytes
+
+    async def wait(self, connection: Connection) -> None:
+        await super().wait(connection)
+        self._sensor.turn_of = None
+        if not connection.closed:
+            pay(connection, self._sensor, self._size_bytes)
+
+
+def pay(connection: Connection, sensor: Sensor, size_bytes: int) -> None:
+    """Charge a large frame before it is received."""
+    sensor.take(size_bytes, trio.current_time())
+    connection.before_frame = sensor
+
+
 def mute(connection: Connection, sensor: Sensor, owed_s: float) -> None:
     """Read nothing more from it for so long. The longest of several quotas counts."""
     until = trio.current_time() + owed_s

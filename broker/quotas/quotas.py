@@ -64,14 +64,12 @@ class Quotas:
             config.quota_window_size_seconds, config.quota_window_num, config.quota_window_size_seconds
         )
         size_s, count = config.controller_quota_window_size_seconds, config.controller_quota_window_num
-        self.sensors = {
-            key: Sensors(
-                RESOURCES[key],
-                # A client that was quiet may create what its quota gives in all windows at once (KIP-599).
-                Windows(size_s, count, size_s * count) if key == CONTROLLER_MUTATION_RATE else bytes_windows,
-            )
-            for key in OF_CLIENTS
+        windows = {
+            REQUEST_PERCENTAGE: bytes_windows._replace(is_debt_bounded=True),
+            # A client that was quiet may create what its quota gives in all windows at once (KIP-599).
+            CONTROLLER_MUTATION_RATE: Windows(size_s, count, size_s * count, is_debt_bounded=True),
         }
+        self.sensors = {key: Sensors(RESOURCES[key], windows.get(key, bytes_windows)) for key in OF_CLIENTS}
         # Clients open several connections when they begin; Kafka lets what all windows give pass at once.
         connection_windows = bytes_windows._replace(saved_s=bytes_windows.owed_s)
         self.connections = CreationRates(connection_windows, config.max_connection_creation_rate)

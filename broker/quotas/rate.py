@@ -3,7 +3,9 @@
     quota                1000 bytes/s
     saved up             at most what the quota gives in a window (`quota.window.size.seconds`): 1000 bytes
     5000 bytes pass      4000 are owed: held for 4 s, which is Kafka's (observed - bound) / bound * window
-    owed at most         what the quota gives in all windows (`quota.window.num`): nobody is held for longer than 11 s
+    muted at most        for all windows (`quota.window.num`): 11 s. Of bytes all of the excess is owed, however long:
+                         else many connections would each pass a large request per 11 s. Of time and mutations no more
+                         is owed than that
 
 The window that the throttle time rests on begins when the quota was last unused and forgets nothing in between. Kafka's
 slides over samples: a client that was quiet may take what its quota gives in ten windows at once, and again as soon as

@@ -7,6 +7,7 @@ gets, with everybody else who does, no more than one of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -29,6 +30,9 @@ class Windows(NamedTuple):
     size_s: float
     number: int
     saved_s: float
+    is_debt_bounded: bool = False
+    """No more is owed than what is given in all windows; else whoever is first in line waits until all is made up for.
+    Nobody is muted, or told to wait, for longer than all windows in any case."""
 
     @property
     def owed_s(self) -> float:
@@ -44,6 +48,7 @@ class Sensor:
         "client_id",
         "entity",
         "line",
+        "longest_held_s",
         "meter",
         "muted",
         "rate",
@@ -57,7 +62,8 @@ class Sensor:
         self.entity = decided.entity
         self.user = user
         self.client_id = client_id
-        self.meter = Meter(decided.bound, windows.saved_s, windows.owed_s)
+        self.longest_held_s = windows.owed_s
+        self.meter = Meter(decided.bound, windows.saved_s, windows.owed_s if windows.is_debt_bounded else math.inf)
         self.rate = SampledRate(windows.size_s, windows.number)
         self.throttled = 0
         """How often it was exceeded."""
@@ -70,17 +76,20 @@ class Sensor:
         """Whose request may pass before those in line: it has been the first of them."""
 
     def is_idle(self, now: float) -> bool:
-        """Nobody used it for an hour, nobody waits for it."""
-        return now - self.used_at >= IDLE_S and not self.line and not self.muted
+        """Nobody used it for an hour, nobody waits for it, nothing is owed."""
+        return now - self.used_at >= IDLE_S and not self.line and not self.muted and self.meter.is_free(now)
+
+    def held_s(self, now: float) -> float:
+        """For how long who exceeds it now is muted, and told so."""
+        return min(self.meter.owed_s(now), self.longest_held_s)
 
     def take(self, amount: float, now: float) -> float:
-        """Count it; returns for how long it is made up for, in seconds."""
+        """Count it; returns `held_s`."""
         self.used_at = now
         self.rate.add(amount, now)
-        owed_s = self.meter.take(amount, now)
-        if owed_s > 0.0:
+        if self.meter.take(amount, now) > 0.0:
             self.throttled += 1
-        return owed_s
+        return self.held_s(now)
 
     def give_back(self, amount: float, counted: float) -> None:
         """What was taken did not pass after all. counted: of it, as the meter told then."""
@@ -186,5 +195,5 @@ class Sensors:
                 sensor.user,
                 sensor.client_id,
                 sensor.rate.per_second(now),
-                sensor.meter.owed_s(now),
+                sensor.held_s(now),
             )

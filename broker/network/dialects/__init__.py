@@ -67,6 +67,9 @@ class Dialect(Protocol):
     def listed(self, api: Api) -> tuple[int, int] | None:
         """The same as ApiVersions tells it, where clients need to be told more than that."""
 
+    def named(self, context: RequestContext, header: Header) -> RequestContext:
+        """Who asks, as far as the header tells; a body may tell more (`decode`)."""
+
     def decode(
         self, context: RequestContext, api: Api, header: Header, frame: memoryview
     ) -> tuple[RequestContext, Header, Request, Records]:

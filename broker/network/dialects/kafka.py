@@ -96,13 +96,15 @@ class KafkaDialect:
             return OLDEST_LISTED_PRODUCE, api.kafka[1]
         return api.kafka
 
+    def named(self, context: RequestContext, header: Header) -> RequestContext:
+        client_id = cast(KafkaHeader, header).client_id.decode(errors="replace")[:MAX_CLIENT_ID_CHARACTERS]
+        return context if client_id == context.client_id else replace(context, client_id=client_id)
+
     def decode(
         self, context: RequestContext, api: Api, header: Header, frame: memoryview
     ) -> tuple[RequestContext, Header, Request, Records]:
         header = cast(KafkaHeader, header)
-        client_id = header.client_id.decode(errors="replace")[:MAX_CLIENT_ID_CHARACTERS]
-        if client_id != context.client_id:
-            context = replace(context, client_id=client_id)
+        context = self.named(context, header)
         body = frame[header.size_bytes - header.body_bytes :]
         version = header.version
         if api.key not in _READ_BY_HAND:

@@ -55,6 +55,9 @@ class NativeDialect:
     def listed(self, api: Api) -> tuple[int, int] | None:
         return self.versions(api)
 
+    def named(self, context: RequestContext, header: Header) -> RequestContext:
+        return context
+
     def decode(
         self, context: RequestContext, api: Api, header: Header, frame: memoryview
     ) -> tuple[RequestContext, Header, Request, Records]:

@@ -69,6 +69,9 @@ class Toy:
     name = "toy"
     first_byte = 0x00
 
+    def named(self, context: RequestContext, header: Header) -> RequestContext:
+        return context
+
     def read_header(self, buffer: Buffer, position: int, available: int, max_frame_bytes: int) -> ToyHeader | None:
         if available < HEAD.size:
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,10 +10,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from strandline.broker.network.dialects import Dialect
+from strandline.broker.network.dialects.kafka import KAFKA
+from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import Handler
 from strandline.broker.quotas.entities import DEFAULT, OF_CLIENTS, QuotaEntity
-from strandline.broker.quotas.gate import MAX_HELD_BYTES, QuotaGate
+from strandline.broker.quotas.gate import QuotaGate
 from strandline.broker.quotas.sensors import Sensors, Windows
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import (
@@ -36,8 +39,9 @@ from strandline.protocol.messages import (
     Request,
 )
 from strandline.protocol.types import ANY_REPLICA
+from support.kafka_frames import kafka_frame
 from support.pipeline import Pipeline, open_pipeline
-from support.raw_client import produce_request, request_frame
+from support.raw_client import RawClient, produce_request, request_frame
 
 EVERYBODY = QuotaEntity(DEFAULT)
 RECORDS = bytes(3000)
@@ -56,7 +60,12 @@ class Clock:
 
 @asynccontextmanager
 async def gated(
-    key: str, bound: float, *, is_inter_broker: bool = False, shares_listener: bool = False
+    key: str,
+    bound: float,
+    *,
+    is_inter_broker: bool = False,
+    shares_listener: bool = False,
+    dialects: Sequence[Dialect] = (NATIVE,),
 ) -> AsyncIterator[tuple[Pipeline, Clock, dict[str, Sensors], list[Any]]]:
     clock, seen = Clock(), list[Any]()
     sensors = {each: Sensors(each, Windows(1, 11, 1)) for each in OF_CLIENTS}
@@ -93,7 +102,7 @@ async def gated(
         ApiKey.API_VERSIONS: lambda request: request.respond(ApiVersionsResponse(0, [])),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda request: request.respond(OffsetForLeaderEpochResponse([])),
     }
-    async with open_pipeline(handlers, is_inter_broker=is_inter_broker) as pipeline:
+    async with open_pipeline(handlers, dialects=dialects, is_inter_broker=is_inter_broker) as pipeline:
         gate = QuotaGate(sensors, shares_listener=shares_listener, clock=clock)
         pipeline.channel.switch_gate(gate)
         pipeline.channel.before_large = gate.before_large
@@ -221,7 +230,7 @@ async def test_requests_of_peers_that_ended_leave_the_line_where_somebody_would_
 
 
 async def test_a_large_frame_is_not_received_while_something_is_owed(autojump_clock: MockClock) -> None:
-    size = 4 * MAX_HELD_BYTES
+    size = 2 * 1024 * 1024
     async with gated("producer_byte_rate", size / 4) as (pipeline, _, _, seen):
         client, other = await pipeline.connect(), await pipeline.connect()
         large = request_frame(produce_request(size), attachments=bytes(size))
@@ -235,6 +244,41 @@ async def test_a_large_frame_is_not_received_while_something_is_owed(autojump_cl
             assert (len(seen), data.used_bytes) == (1, 0)
         await trio.sleep(5)
         assert len(seen) == 2
+
+
+@pytest.mark.parametrize("size", [600_000, 2_000_000])
+async def test_many_connections_with_large_requests_pass_what_one_would(size: int, autojump_clock: MockClock) -> None:
+    """Above 512 KiB, whether they fit into the receive buffer or not; each alone above what all windows give."""
+    async with gated("producer_byte_rate", 50_000) as (pipeline, _, _, seen):
+        clients = [await pipeline.connect() for _ in range(10)]
+        request = request_frame(produce_request(size), attachments=bytes(size))
+
+        async def repeat(client: RawClient) -> None:
+            while True:
+                await client.send(request)
+                await client.response()
+
+        with trio.move_on_after(600):
+            async with trio.open_nursery() as nursery:
+                for client in clients:
+                    nursery.start_soon(repeat, client)
+        assert len(seen) * size <= 50_000 * 601 + size
+        assert len(seen) * size >= 50_000 * 590 - size
+
+
+async def test_the_first_large_frame_of_a_connection_is_held_by_its_client_id(autojump_clock: MockClock) -> None:
+    async with gated("producer_byte_rate", 100_000, dialects=(NATIVE, KAFKA)) as (pipeline, _, sensors, seen):
+        sensors["producer_byte_rate"].set_bounds({QuotaEntity(client_id="app"): 100_000}, 0.0)
+        body = bytes.fromhex("ffff 0001 000001f4 00000001 0001 74 00000001 00000000") + (2_000_000).to_bytes(4, "big")
+        frame = kafka_frame(ApiKey.PRODUCE, 3, body + bytes(2_000_000), client_id=b"app")
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon((await pipeline.connect()).send, frame)
+            await trio.sleep(15)
+            assert len(seen) == 1
+            await trio.sleep(20)
+            assert len(seen) == 2
+            nursery.cancel_scope.cancel()
 
 
 async def test_without_a_quota_nothing_stands_before_the_handlers() -> None:
