@@ -183,16 +183,14 @@ def _port(admin: Admin, broker: BrokerView, named: Address | None, cluster_id: s
 
 def _readings(seen: Observed) -> dict[str, dict[int, float | None]]:
     """Indicator → broker → figure."""
-    from strandline.client.balance.indicators import INDICATORS, LEADERS, PARTITIONS, indicators_of
+    from strandline.client.balance.indicators import LEADERS, PARTITIONS, indicators_of
 
     views = seen.picture.partitions.values()
-    found: dict[str, dict[int, float | None]] = {each.name: {} for each in INDICATORS}
-    for broker_id, passed in seen.passed.items():
-        found[PARTITIONS][broker_id] = sum(broker_id in view.replicas for view in views)
-        found[LEADERS][broker_id] = sum(broker_id == view.leader for view in views)
-        for name, figure in indicators_of(passed).items():
-            found[name][broker_id] = figure
-    return found
+    found: dict[str, dict[int, float | None]] = {
+        PARTITIONS: {each: sum(each in view.replicas for view in views) for each in seen.passed},
+        LEADERS: {each: sum(each == view.leader for view in views) for each in seen.passed},
+    }
+    return found | indicators_of(seen.passed)
 
 
 def _traffic(seen: Observed, placed: Mapping[TopicPartition, Placed]) -> dict[TopicPartition, Any]:

@@ -1,8 +1,9 @@
 """The indicators of a broker's load, from two looks at its `/metrics`. Pure: texts in, figures out.
 
 What the broker tells of itself comes before what its machine tells: it is what moving partitions changes, and brokers
-that share a machine differ in it. Where it is not told, the machine's figure stands for it; devices that lead nowhere
-(`lo`) do not count. A counter that went down belongs to a broker that was started anew: what it counts is not known.
+that share a machine differ in it. Where a broker has no such figure, the machines' figures stand for it, those of all
+brokers: one is not compared with the other. Devices that lead nowhere (`lo`) do not count. A counter that went down
+belongs to a broker that was started anew: what it counts is not known, and nothing else stands for that.
 """
 
 from __future__ import annotations
@@ -89,22 +90,32 @@ def _is_of_device(device: str, labels: Labels) -> bool:
 # --- Indicators ------------------------------------------------------------------------------------------------------
 
 
+class Source(NamedTuple):
+    """figure: of a broker, None where it is not known; made of the samples of this name, and maybe others."""
+
+    name: str
+    figure: Callable[[Passed], float | None]
+
+    def is_in(self, passed: Passed) -> bool:
+        """Where that is so and the figure is not known all the same, the broker was started anew."""
+        return self.name in passed.before.samples or self.name in passed.after.samples
+
+
 class Indicator(NamedTuple):
-    """`unit`: "" for a number, "bytes", "bytes/s", or "share" of 1. `sources`: the first that knows."""
+    """`unit`: "" for a number, "bytes", "bytes/s", or "share" of 1. `sources`: the first that all brokers tell."""
 
     name: str
     unit: str
     meaning: str
-    sources: tuple[Callable[[Passed], float | None], ...] = ()
+    sources: tuple[Source, ...] = ()
 
 
-def _of_network(direction: str) -> Callable[[Passed], float | None]:
-    return lambda passed: passed.rate(
-        f"{_NODE}network_{direction}_bytes_total", lambda labels: labels.get("device") != "lo"
-    )
+def _of_network(direction: str) -> Source:
+    name = f"{_NODE}network_{direction}_bytes_total"
+    return Source(name, lambda passed: passed.rate(name, lambda labels: labels.get("device") != "lo"))
 
 
-def _of_topics(direction: str) -> Callable[[Passed], float | None]:
+def _of_topics(direction: str) -> Source:
     """What clients sent or got, and other brokers."""
 
     def told(passed: Passed) -> float | None:
@@ -115,37 +126,36 @@ def _of_topics(direction: str) -> Callable[[Passed], float | None]:
             else of_clients + (passed.rate_of_broker(f"replicationbytes{direction}_total") or 0)
         )
 
-    return told
+    return Source(f"{_OF_TOPICS}bytes{direction}_total", told)
 
 
-def _of_processors(mode: str) -> Callable[[Passed], float | None]:
-    """The share of the machine's processors that were in this mode."""
+_PROCESSORS = f"{_NODE}cpu_seconds_total"
+_MEMORY = f"{_NODE}memory_memtotal_bytes"
+_DISKS = f"{_NODE}disk_io_time_seconds_total"
 
-    def told(passed: Passed) -> float | None:
-        name = f"{_NODE}cpu_seconds_total"
-        whole, part = passed.rate(name), passed.rate(name, lambda labels: labels.get("mode") == mode)
-        return part / whole if whole and part is not None else None
 
-    return told
+def _waiting_processors(passed: Passed) -> float | None:
+    """The share of the machine's processors."""
+    whole, part = passed.rate(_PROCESSORS), passed.rate(_PROCESSORS, lambda labels: labels.get("mode") == "iowait")
+    return part / whole if whole and part is not None else None
 
 
 def _used_processors(passed: Passed) -> float | None:
-    name = f"{_NODE}cpu_seconds_total"
-    return passed.rate(name, lambda labels: labels.get("mode") not in ("idle", "iowait"))
+    return passed.rate(_PROCESSORS, lambda labels: labels.get("mode") not in ("idle", "iowait"))
 
 
 def _used_memory(passed: Passed) -> float | None:
-    whole = passed.after.sum(f"{_NODE}memory_memtotal_bytes")
+    whole = passed.after.sum(_MEMORY)
     free = passed.after.sum(f"{_NODE}memory_memavailable_bytes")
     return None if whole is None or free is None else whole - free
 
 
-def _rate(name: str) -> Callable[[Passed], float | None]:
-    return lambda passed: passed.rate(name)
+def _rate(name: str) -> Source:
+    return Source(name, lambda passed: passed.rate(name))
 
 
-def _now(name: str) -> Callable[[Passed], float | None]:
-    return lambda passed: passed.after.sum(name)
+def _now(name: str) -> Source:
+    return Source(name, lambda passed: passed.after.sum(name))
 
 
 PARTITIONS, LEADERS = "partitions", "leaders"
@@ -154,7 +164,9 @@ CPU, BYTES_IN, BYTES_OUT, READ, WRITTEN = "cpuUsed", "nwBytesIn", "nwBytesOut", 
 INDICATORS: tuple[Indicator, ...] = (
     Indicator(PARTITIONS, "", "Replicas that it holds"),
     Indicator(LEADERS, "", "Partitions that it leads"),
-    Indicator(CPU, "", "Processors in use", (_rate("process_cpu_seconds_total"), _used_processors)),
+    Indicator(
+        CPU, "", "Processors in use", (_rate("process_cpu_seconds_total"), Source(_PROCESSORS, _used_processors))
+    ),
     Indicator(BYTES_IN, "bytes/s", "Received from clients and brokers", (_of_topics("in"), _of_network("receive"))),
     Indicator(BYTES_OUT, "bytes/s", "Sent to clients and brokers", (_of_topics("out"), _of_network("transmit"))),
     Indicator(
@@ -169,26 +181,39 @@ INDICATORS: tuple[Indicator, ...] = (
         "Written to disk",
         (_rate(f"{_OWN_DISK}written_bytes_total"), _rate(f"{_NODE}disk_written_bytes_total")),
     ),
-    Indicator("iowait", "share", "Its machine's processors that wait for disks", (_of_processors("iowait"),)),
+    Indicator(
+        "iowait", "share", "Its machine's processors that wait for disks", (Source(_PROCESSORS, _waiting_processors),)
+    ),
     Indicator(
         "ioutil",
         "share",
         "Time that its machine's busiest disk is at work",
-        (lambda passed: passed.busiest_device(f"{_NODE}disk_io_time_seconds_total"),),
+        (Source(_DISKS, lambda passed: passed.busiest_device(_DISKS)),),
     ),
-    Indicator("memUsed", "bytes", "Memory in use", (_now("process_resident_memory_bytes"), _used_memory)),
+    Indicator(
+        "memUsed", "bytes", "Memory in use", (_now("process_resident_memory_bytes"), Source(_MEMORY, _used_memory))
+    ),
     Indicator("fd", "", "Open files and sockets", (_now("process_open_fds"), _now(f"{_NODE}filefd_allocated"))),
 )
 """What is told of the cluster's partitions (the first two) comes from its metadata."""
 
 
-def indicators_of(passed: Passed) -> dict[str, float | None]:
-    """Those that have sources; None where none of them knows."""
-    return {each.name: _first(each.sources, passed) for each in INDICATORS if each.sources}
+def indicators_of(passed: Mapping[int, Passed]) -> dict[str, dict[int, float | None]]:
+    """Indicator → broker → figure, of those indicators that have sources; None where the broker does not tell what the
+    indicator goes by."""
+    return {each.name: _of_one_source(each.sources, passed) for each in INDICATORS if each.sources}
 
 
-def _first(sources: Iterable[Callable[[Passed], float | None]], passed: Passed) -> float | None:
-    return next((found for source in sources if (found := source(passed)) is not None), None)
+def _of_one_source(sources: Iterable[Source], passed: Mapping[int, Passed]) -> dict[int, float | None]:
+    best: dict[int, float | None] = dict.fromkeys(passed)
+    for source in sources:
+        found = {broker_id: source.figure(of) for broker_id, of in passed.items()}
+        unknown = [broker_id for broker_id, figure in found.items() if figure is None]
+        if not unknown or any(source.is_in(passed[broker_id]) for broker_id in unknown):
+            return found
+        if all(figure is None for figure in best.values()):
+            best = found
+    return best
 
 
 # --- Partitions ------------------------------------------------------------------------------------------------------

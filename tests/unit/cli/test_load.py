@@ -189,6 +189,12 @@ def test_a_broker_that_does_not_tell_is_named_and_left_out(
     assert "The load is even" in ran.out
 
 
+def test_what_a_broker_that_was_started_anew_has_counted_is_left_out(shell: Any, ports: AdminPorts) -> None:
+    ports.cpu[2] = -1.0  # its counter went down, while its machine's did not
+    ran = shell("load", "-b", "h:1")
+    assert ran.code == 0 and "left out: cpuUsed, not told by 2" in ran.out
+
+
 def test_a_broker_that_does_not_run_is_named_too(shell: Any, ports: AdminPorts) -> None:
     del shell.cluster.moves.racks[3]
     ran = shell("load", "-b", "h:1")

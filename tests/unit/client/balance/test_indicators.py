@@ -45,8 +45,13 @@ def passed(before: str, after: str, lasted_s: float = 5.0) -> Passed:
     return Passed(parsed(before, 100.0), parsed(after, 100.0 + lasted_s))
 
 
+def alone(told: Passed) -> dict[str, float | None]:
+    """The indicators of the only broker."""
+    return {name: of_each[1] for name, of_each in indicators_of({1: told}).items()}
+
+
 def test_counters_become_rates_and_gauges_are_those_of_the_second_look() -> None:
-    found = indicators_of(
+    found = alone(
         passed(
             BROKER.format(cpu=10.0, read=0, topic_in=1000, out=0),
             BROKER.format(cpu=12.5, read=50, topic_in=6000, out=5),
@@ -67,7 +72,7 @@ def test_counters_become_rates_and_gauges_are_those_of_the_second_look() -> None
 
 
 def test_what_the_broker_does_not_tell_of_itself_is_its_machines() -> None:
-    found = indicators_of(
+    found = alone(
         passed(
             MACHINE.format(cpu=0, idle=0, wait=0, lo=0),
             MACHINE.format(cpu=10, idle=2.5, wait=7.5, lo=10**9),
@@ -82,7 +87,32 @@ def test_what_the_broker_does_not_tell_of_itself_is_its_machines() -> None:
 
 def test_a_counter_that_went_down_is_not_known() -> None:
     before, after = (BROKER.format(cpu=cpu, read=0, topic_in=0, out=0) for cpu in (9, 1))
-    assert indicators_of(passed(before, after))["cpuUsed"] is None
+    assert alone(passed(before, after))["cpuUsed"] is None
+
+
+def machine(cpu: float) -> str:
+    return MACHINE.format(cpu=cpu, idle=cpu, wait=0, lo=0)
+
+
+def test_a_broker_that_was_started_anew_does_not_get_the_figures_of_its_machine() -> None:
+    before, after = (BROKER.format(cpu=cpu, read=0, topic_in=cpu, out=0) + machine(cpu * 9) for cpu in (1, 2))
+    steady, anew = passed(before, after), passed(after, before + machine(100))
+    found = indicators_of({1: steady, 2: anew})
+    assert found["cpuUsed"] == {1: 0.2, 2: None}
+    assert found["nwBytesIn"] == {1: 0.2, 2: None}
+    assert found["memUsed"] == {1: 5e7, 2: 5e7}
+
+
+def test_where_one_broker_has_no_figure_of_its_own_the_machines_figures_are_compared() -> None:
+    of_broker, of_machine = (
+        (BROKER.format(cpu=cpu, read=0, topic_in=0, out=0) for cpu in (1, 2)),
+        [machine(0), machine(5)],
+    )
+    both = passed(*(own + its for own, its in zip(of_broker, of_machine, strict=True)))
+    exporter = passed(*of_machine)
+    found = indicators_of({1: both, 2: exporter})
+    assert found["cpuUsed"] == {1: 1.0, 2: 1.0} and found["memUsed"] == {1: 600.0, 2: 600.0}
+    assert found["ioRead"] == {1: 0.0, 2: None}, "nobody's machine tells that"
 
 
 def test_other_families_are_not_even_parsed_and_damaged_lines_are_one_error() -> None:
