@@ -19,8 +19,16 @@ import click
 from strandline.cli.admin_ports import NotTold, admin_port, admin_ports_option, named_ports, scraped, status_of
 from strandline.cli.cluster_picture import ClusterPicture, PlanFigures, figures, look
 from strandline.cli.json_files import write_assignment
-from strandline.cli.load_text import indicators_of_weights, next_commands, percent, show_load
-from strandline.cli.options import admin_of, bootstrap_option, output_option, page_option, settings_option, show_json
+from strandline.cli.load_text import can_be_judged, indicators_of_weights, next_commands, percent, show_load
+from strandline.cli.options import (
+    admin_of,
+    bootstrap_option,
+    named_alike,
+    output_option,
+    page_option,
+    settings_option,
+    show_json,
+)
 from strandline.cli.session import Session, session_of
 from strandline.cli.wording import printable
 
@@ -61,7 +69,7 @@ TIMEOUT_MS = 30_000
     "--reassignment-file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write what to move there, for `strandline reassign execute`.",
+    help="Write what to move there, for `strandline reassign execute`; an old file is removed where nothing is.",
 )
 @page_option
 @output_option
@@ -98,20 +106,20 @@ def load(
     placed = seen.placed()
     plan = planned(found, placed, _traffic(seen, placed), seen.picture.racks)
     assignment = plan.assignment(placed)
-    if reassignment_file is not None and assignment:
-        write_assignment(reassignment_file, assignment)
+    no_file = "" if reassignment_file is None else _keep_plan(reassignment_file, assignment)
     if page is not None:
         from strandline.cli.load_page import load_page
 
         page.write_text(load_page(found, plan, seen.untold, interval_s), encoding="utf-8")
-    commands = next_commands(plan, assignment, reassignment_file)
+    commands = next_commands(plan, assignment, reassignment_file, named_alike(ctx, bootstrap, settings))
     copies = figures(seen.picture, assignment)
     if output == "json":
-        written = str(reassignment_file) if reassignment_file is not None and assignment else None
+        written = None if reassignment_file is None or no_file else str(reassignment_file)
         told_of_it = _json(found, plan, seen, interval_s) | _json_of_plan(plan, copies, written, commands)
         show_json("load", **told_of_it)
     else:
-        show_load(found, plan, copies, commands, reassignment_file, is_planned=not seen.picture.ongoing_untold)
+        is_planned = not seen.picture.ongoing_untold
+        show_load(found, plan, copies, commands, reassignment_file, no_file, is_planned=is_planned)
         if page is not None:
             click.echo(f"page: {page}")
     for broker_id, why in seen.untold.items():
@@ -120,6 +128,16 @@ def load(
         why = printable(seen.picture.ongoing_untold)
         click.echo(f"strandline: what to move is not said: what is under way is not known: {why}", err=True)
     return 0 if found.is_even and not seen.untold else 1
+
+
+def _keep_plan(path: Path, assignment: Mapping[TopicPartition, tuple[int, ...]]) -> str:
+    """Write it; where it is empty, say so. An older plan in the file is nothing to carry out any more."""
+    if assignment:
+        write_assignment(path, assignment)
+        return ""
+    was_there = path.exists()
+    path.unlink(missing_ok=True)
+    return f"Nothing to reassign: no file written{f', the old {path} is removed' if was_there else ''}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +225,7 @@ def _traffic(seen: Observed, placed: Mapping[TopicPartition, Placed]) -> dict[To
 
 def _json(found: Load, plan: Plan, seen: Observed, interval_s: float) -> dict[str, Any]:
     return {
-        "even": found.is_even,
+        "even": found.is_even if can_be_judged(found) else None,
         "threshold": found.threshold,
         "sigma": found.sigma,
         "sigma_bound": found.sigma_bound,

@@ -80,10 +80,12 @@ def show_load(
     copies: PlanFigures,
     commands: Sequence[str],
     reassignment_file: Path | None,
+    no_file: str,
     *,
     is_planned: bool,
 ) -> None:
-    """All of it, the broker with the largest share first. is_planned False: nobody could say what may be moved."""
+    """All of it, the broker with the largest share first. no_file: what is said where the file is not written.
+    is_planned False: nobody could say what may be moved."""
     columns = ("broker", "share", "deviation", *load.readings)
     rows = [
         (
@@ -101,6 +103,8 @@ def show_load(
     if not plan.moves:
         if is_planned and not load.is_even:
             click.echo("Nothing that can be moved makes it more even: what differs does not come with partitions.")
+        if no_file:
+            click.echo(no_file)
         return
     click.echo()
     show_table(
@@ -113,6 +117,8 @@ def show_load(
     changed, copied = counted(len(plan.partitions), "partition"), counted(copies.replicas_to_move, "replica")
     size = sized(copies.bytes_to_move)
     click.echo(f"{changed} to change, {copied} to copy: {size}; then {expected(load, plan)}")
+    if no_file:
+        click.echo(no_file)
     if copies.plan and reassignment_file is not None:
         click.echo(f"Wrote what to move to {reassignment_file}. To do it:")
     elif copies.plan:
@@ -136,6 +142,9 @@ def deviation_text(deviation: float) -> str:
 
 def verdict(load: Load) -> str:
     """One line."""
+    if not can_be_judged(load):
+        only = ", ".join(f"broker {each}" for each in load.shares)
+        return f"No verdict: only {only} tells its figures, and there is nothing to compare it with."
     threshold = f"{load.threshold * 100:.4g} %"
     spread = f"σ {load.sigma:.4f}, at most {load.sigma_bound:.4f}"
     if load.is_even:
@@ -144,20 +153,27 @@ def verdict(load: Load) -> str:
     return f"The load is UNEVEN: {named}; {threshold} is allowed ({spread})."
 
 
+def can_be_judged(load: Load) -> bool:
+    """One broker is always as even as itself."""
+    return len(load.shares) > 1
+
+
 def expected(load: Load, plan: Plan) -> str:
     """What is left of the deviations after the moves."""
     broker_id = max(plan.deviations, key=lambda each: abs(plan.deviations[each]))
     return f"the farthest from the mean is broker {broker_id}, {deviation_text(plan.deviations[broker_id])}"
 
 
-def next_commands(plan: Plan, assignment: Mapping[TopicPartition, object], reassignment_file: Path | None) -> list[str]:
-    """What to run, one after the other."""
+def next_commands(
+    plan: Plan, assignment: Mapping[TopicPartition, object], reassignment_file: Path | None, cluster: str
+) -> list[str]:
+    """What to run, one after the other. cluster: the options that name it."""
     commands = []
     if assignment:
         path = shlex.quote(str(reassignment_file or A_FILE))
-        commands.append(f"strandline reassign execute {path} --wait")
+        commands.append(f"strandline reassign execute {path} --wait{cluster}")
     elected = plan.elections
     if elected:
         named = " ".join(f"{tp.topic}:{tp.partition}" for tp in elected)
-        commands.append(f"strandline elect-leaders {named if len(elected) <= MOST_ELECTED else '--all'}")
+        commands.append(f"strandline elect-leaders {named if len(elected) <= MOST_ELECTED else '--all'}{cluster}")
     return commands

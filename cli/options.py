@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -42,6 +43,16 @@ def bootstrap_option(function: F) -> F:
         help=f"Brokers to ask first. Without it and --data: ${BOOTSTRAP_VARIABLE}, else ${DATA_VARIABLE}, else the "
         "cluster of ./strandline-data if it is up, else localhost:9092.",
     )(function)
+
+
+def named_alike(ctx: click.Context, bootstrap: str | None, settings: Iterable[str]) -> str:
+    """What another command line has to say, too, to reach the same cluster: a blank and the options that were given, or
+    nothing."""
+    folder = session_of(ctx).line.data_dir
+    words = [] if bootstrap is None else ["-b", bootstrap]
+    words += [] if folder is None else ["--data", str(folder)]
+    words += [word for each in settings for word in ("-X", each)]
+    return "".join(f" {shlex.quote(word)}" for word in words)
 
 
 def _keep_folder(ctx: click.Context, parameter: click.Parameter, folder: Path | None) -> None:

@@ -96,7 +96,9 @@ def test_an_uneven_one_says_what_to_move_and_writes_the_plan(shell: Any, ports: 
     assert all(sorted(replicas) == [1, 2, 3] for replicas in assigned.values())
     assert "4 partitions to change, 0 replicas to copy: 0 B; then the farthest" in ran.out
     named = " ".join(f"t:{tp.partition}" for tp in assigned)
-    assert ran.out.endswith(f"  strandline reassign execute '{plan}' --wait\n  strandline elect-leaders {named}\n")
+    assert ran.out.endswith(
+        f"  strandline reassign execute '{plan}' --wait -b h:1\n  strandline elect-leaders {named} -b h:1\n"
+    )
 
 
 def test_what_it_prints_can_be_run(shell: Any, ports: AdminPorts, tmp_path: Path) -> None:
@@ -141,8 +143,38 @@ def test_leaders_that_are_away_from_their_preferred_replicas_need_no_plan(
     shell.cluster.moves.racks = dict.fromkeys((1, 2))
     ran = shell("load", "-b", "h:1", "--reassignment-file", str(plan), "--weights", weights, "--output", "json")
     told = json.loads(ran.out)
-    assert told["next"] == ["strandline elect-leaders t:0"]
+    assert told["next"] == ["strandline elect-leaders t:0 -b h:1"]
     assert told["reassignment_file"] is None and not plan.exists()
+
+
+def test_an_old_plan_does_not_stay_where_there_is_nothing_to_reassign(
+    shell: Any, ports: AdminPorts, tmp_path: Path
+) -> None:
+    plan = tmp_path / "even.json"
+    plan.write_text("an older one")
+    ran = shell("load", "-b", "h:1", "--reassignment-file", str(plan))
+    assert ran.out.endswith(f"Nothing to reassign: no file written, the old {plan} is removed.\n")
+    assert ran.code == 0 and not plan.exists()
+    assert shell("load", "-b", "h:1", "--reassignment-file", str(plan)).out.endswith("no file written.\n")
+
+
+def test_commands_name_the_cluster_as_it_was_named(shell: Any, ports: AdminPorts) -> None:
+    lead(shell, 1, 1, 1, 1, 1, 1)
+    shell.cluster.folders["my data"] = "h:1"
+    told = json.loads(shell("load", "--data", "my data", "-X", "client.id=me", "--output", "json").out)
+    assert len(told["next"]) == 2 and all(each.endswith(" --data 'my data' -X client.id=me") for each in told["next"])
+    shell.cluster.folders["strandline-data"] = "h:1"
+    told = json.loads(shell("load", "--output", "json").out)
+    assert told["next"][0].endswith(" --wait")
+
+
+def test_one_broker_alone_is_not_called_even(shell: Any, ports: AdminPorts) -> None:
+    for broker_id in (1, 3):
+        ports.answers[broker_id, "/metrics"] = lambda: (404, b"")
+    ran = shell("load", "-b", "h:1")
+    assert ran.code == 1 and "is even" not in ran.out
+    assert "No verdict: only broker 2 tells its figures" in ran.out
+    assert json.loads(shell("load", "-b", "h:1", "--output", "json").out)["even"] is None
 
 
 def test_programs_get_all_of_it(shell: Any, ports: AdminPorts) -> None:
