@@ -68,10 +68,12 @@ class Outcome(NamedTuple):
 
     @property
     def has_failed(self) -> bool:
-        """Something is not as it should be. Where brokers are killed without retries, records may fail."""
-        if self.error or (self.landed is not None and (self.landed.lost or self.landed.unread)):
+        """Something is not as it should be. Where brokers are killed and nothing is retried, records may fail."""
+        landed = self.landed
+        if self.error or (landed is not None and (landed.lost or landed.unread or not landed.acknowledged)):
             return True
-        return self.result is not None and self.result.failed > 0 and not self.row.killed
+        may_fail = self.row.killed and not self.row.retries
+        return self.result is not None and self.result.failed > 0 and not may_fail
 
 
 class Blows:
@@ -134,6 +136,7 @@ class Runner:
 
     def run(self, scenario: Scenario, row: Row, brokers: int) -> Outcome:
         """What became of it; brokers: how many live. KeyboardInterrupt."""
+        from strandline.cli.process import ProcessFailed
         from strandline.client.errors import ClientError
 
         if row.replicas > brokers:
@@ -145,7 +148,7 @@ class Runner:
                 if scenario.number == 6:
                     return self._round_trips(row, topic)
                 return self._broken(row, topic) if row.killed else self._sent(row, topic)
-        except ClientError as error:
+        except (ClientError, ProcessFailed) as error:  # a broker that is started again may end at once
             return Outcome(row, error=str(error))
 
     @contextmanager
@@ -283,11 +286,10 @@ def count_landed(
                     copies[number] = min(copies[number] + 1, 255)
             if records and records[-1].offset + 1 >= left.get(partition, 0):
                 left.pop(partition, None)
-    pairs = list(zip(acknowledged, copies, strict=True))
-    return Landed(
-        sum(acknowledged),
-        sum(1 for told, count in pairs if told and not count),
-        sum(1 for count in copies if count > 1),
-        sum(1 for told, count in pairs if not told and count),
-        tuple(sorted(partition.partition for partition in left)),
-    )
+    lost = doubled = unacknowledged = 0
+    for told, count in zip(acknowledged, copies, strict=True):
+        lost += bool(told) and not count
+        doubled += count > 1
+        unacknowledged += count > 0 and not told
+    unread = tuple(sorted(partition.partition for partition in left))
+    return Landed(sum(acknowledged), lost, doubled, unacknowledged, unread)

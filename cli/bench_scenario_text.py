@@ -114,7 +114,8 @@ def landed_text(landed: Landed) -> str:
     """Whether what was acknowledged is there, and what else is."""
     if landed.unread:
         return f"not known: partitions {', '.join(map(str, landed.unread))} could not be read to their ends"
-    parts = [f"{landed.lost} of {landed.acknowledged} acknowledged are LOST" if landed.lost else "all acknowledged"]
+    whole = "all acknowledged" if landed.acknowledged else "0 acknowledged"
+    parts = [f"{landed.lost} of {landed.acknowledged} acknowledged are LOST" if landed.lost else whole]
     parts += [f"{landed.doubled} twice"] if landed.doubled else ["none twice"]
     parts += [f"{landed.unacknowledged} that were not acknowledged"] if landed.unacknowledged else []
     return ", ".join(parts)

@@ -15,6 +15,7 @@ from strandline.cli.bench_measure import Measurement, Result
 from strandline.cli.bench_scenario_runs import DOWN_S, Blows, Landed, Outcome
 from strandline.cli.bench_scenario_tables import LATENCY_FIGURES, READER_MS, SCENARIOS, SENDER_MS, Row, Scenario
 from strandline.cli.bench_scenario_text import label, landed_text, note, ratios, table_of
+from strandline.cli.process import ProcessFailed
 from strandline.protocol.types import TopicPartition
 from unit.cli.conftest import NOW_MS, FakeCluster, Shell
 
@@ -75,6 +76,7 @@ def test_without_a_first_row_there_is_nothing_to_compare_with() -> None:
     [
         (Landed(9, 0, 0, 0), "all acknowledged, none twice", False),
         (Landed(9, 0, 2, 1), "all acknowledged, 2 twice, 1 that were not acknowledged", False),
+        (Landed(0, 0, 0, 2), "0 acknowledged, none twice, 2 that were not acknowledged", True),
         (Landed(9, 3, 0, 0), "3 of 9 acknowledged are LOST, none twice", True),
         (Landed(9, 9, 0, 0, (2, 5)), "not known: partitions 2, 5 could not be read to their ends", True),
     ],
@@ -86,6 +88,12 @@ def test_what_landed_is_said_and_a_loss_is_a_failure(landed: Landed, text: str, 
     assert shown[-6:] == (
         *("consistent: some landed, some failed", text, "NetworkException", "4 x TimeoutError", "1.2 s", ""),
     )
+
+
+def test_records_that_fail_though_they_are_sent_again_are_a_failure() -> None:
+    landed = Landed(9, 0, 0, 0)
+    without, *retried = (Outcome(row, result=measured(9, 1, failed=4), landed=landed) for row in SCENARIOS[4].rows)
+    assert not without.has_failed and all(each.has_failed for each in retried)
 
 
 def test_records_that_fail_where_no_broker_was_killed_are_a_failure() -> None:
@@ -224,7 +232,8 @@ class Killable:
 
     bootstrap_servers = "own:1"
 
-    def __init__(self, when_killed: Callable[[], None]) -> None:
+    def __init__(self, when_killed: Callable[[], None] = lambda: None, cannot_start: int = 0) -> None:
+        self._cannot_start = cannot_start
         self.broker_ids = [1, 2, 3, 4]
         self.brokers = {each: Daemon() for each in self.broker_ids}
         self.happened: list[str] = []
@@ -236,6 +245,8 @@ class Killable:
         self._when_killed()
 
     def start_broker(self, broker_id: int, *, wait: bool) -> None:
+        if broker_id == self._cannot_start:
+            raise ProcessFailed(f"broker {broker_id} ended with exit code 1")
         self.brokers[broker_id].is_alive = True
         self.happened.append(f"start {broker_id}")
 
@@ -272,6 +283,23 @@ def test_with_a_cluster_of_its_own_brokers_are_killed_and_what_was_acknowledged_
     two = ["kill 3", "kill 4", "start 3", "start 4", "ready"]
     assert own.happened == [*two, *two, "kill 2", "kill 3", "kill 4", "start 2", "start 3", "start 4", "ready"]
     assert cluster.bootstrap == "own:1"
+
+
+def test_a_broker_that_cannot_be_started_again_ends_its_row_and_no_other(
+    shell: Shell, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def temporary_cluster(brokers: int) -> Iterator[Any]:
+        yield Killable(cannot_start=3)
+
+    monkeypatch.setattr(shell.session, "temporary_cluster", temporary_cluster)
+    cluster.is_readable = True
+    chosen = ("--scenario", "4", "--scenario", "5")
+    ran = shell("bench", "scenarios", "--embedded", *chosen, "--scale", "0.0001", "--output", "json")
+    assert ran.code == 1
+    fourth, fifth = (each["rows"] for each in json.loads(ran.out)["scenarios"])
+    assert all(each["records"] == 100 for each in fourth)
+    assert [each["error"] for each in fifth] == ["broker 3 ended with exit code 1"] * 3
 
 
 def test_a_cluster_of_its_own_and_another_one_exclude_each_other(shell: Shell) -> None:
