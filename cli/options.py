@@ -86,14 +86,18 @@ def topic_and_partitions(text: str) -> tuple[str, list[int] | None]:
 
 
 def partition_numbers(option: str, text: str) -> frozenset[int]:
-    """`0,3-5` → 0, 3, 4, 5; empty: none. UsageError."""
+    """`0,3-5` → 0, 3, 4, 5; empty: none, which callers take for all. UsageError, also where other text names none."""
     numbers: set[int] = set()
     for part in filter(None, text.split(",")):
         first, dash, last = part.strip().partition("-")
         last = last if dash else first
         if not all(each.isascii() and each.isdigit() and len(each) < 7 for each in (first, last)):
             raise click.UsageError(f"{option} '{text}' is not understood; give for example 0,3-5")
+        if int(first) > int(last):
+            raise click.UsageError(f"{option} '{text}': {first}-{last} ends before it begins; give {last}-{first}")
         numbers.update(range(int(first), int(last) + 1))
+    if text and not numbers:
+        raise click.UsageError(f"{option} '{text}' names no partition; give for example 0,3-5")
     return frozenset(numbers)
 
 

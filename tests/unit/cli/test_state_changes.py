@@ -187,6 +187,8 @@ def test_a_page_of_more_than_can_be_drawn_is_refused(shell: Any, logs: Path, mon
         (("--topic", "nothing.*"), 2, "no line of these logs is of what --topics 'nothing.*'"),
         (("--topic", "("), 2, "--topics '(' is no pattern"),
         (("--partition", "x"), 2, "give for example 0,3-5"),
+        (("--partition", "0,5-3"), 2, "5-3 ends before it begins; give 3-5"),
+        (("--partition", ","), 2, "names no partition"),
         (("--since", "soon"), 2, "--since: time 'soon' is not understood"),
         (("--since", "2000", "--until", "1000"), 2, "ends before it begins"),
         (("--logs", "/nowhere/at/all"), 2, "does not exist"),

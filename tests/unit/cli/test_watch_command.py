@@ -188,6 +188,7 @@ def test_a_replay_begins_where_it_is_asked_to(shell: Shell, logs: Path, monkeypa
         (("clicks", "--logs", ".", "--since", "2000", "--until", "1000"), 2, "--until is not after --since"),
         (("clicks", "--since", "-1h", "--data", "nowhere"), 2, "there is no cluster in nowhere"),
         (("clicks", "--partition", "x"), 2, "--partition 'x' is not understood"),
+        (("clicks", "--partition", "5-3"), 2, "5-3 ends before it begins"),
         (("a b",), 2, "a b"),
     ],
 )
