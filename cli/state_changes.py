@@ -89,22 +89,17 @@ def state_changes(
         page=page,
     )
     run.show()
-    if not merge.lines:
-        raise click.ClickException(
-            f"of the {counted(merge.damaged_lines, 'line')} in {counted(len(files), 'file')} none is one of a change "
-            "log; name the folders of brokers (log.folder), or state-change.log and controller.log"
-        )
-    if not run.matched:
-        raise click.UsageError(
-            f"no line of these logs is of what --topics '{topics}' and --partitions '{partitions}' ask for"
-        )
-    run.write_page(len(files))
     gaps = run.gaps_found()
+    unread = _missing_texts(run, merge, gaps, missing)
+    nothing = run.why_nothing(len(files), is_all_read=not unread)
+    for text in unread:
+        warn(printable(text))
+    if nothing is not None:
+        raise nothing
+    run.write_page(len(files))
     if output == "json":
         session.line.is_answered = True
         click.echo(json.dumps(_missing_fields(run, merge, gaps, missing)))
-    for text in _missing_texts(run, merge, gaps, missing):
-        warn(printable(text))
 
 
 def _check_pattern(topics: str) -> None:
@@ -134,6 +129,7 @@ class _Run:
 
         self.matched = wanted.is_all
         self.shown = 0
+        self._span_ms: tuple[int, int] | None = None
         self._merge = merge
         self._wanted = wanted
         self._since_ms, self._until_ms = since_ms, until_ms
@@ -149,6 +145,9 @@ class _Run:
         is_all = self._wanted.is_all
         lines: list[str] = []
         for told in self._merge:
+            time_ms = told.line.time_ms
+            first_ms, last_ms = self._span_ms or (time_ms, time_ms)
+            self._span_ms = min(first_ms, time_ms), max(last_ms, time_ms)
             events = [event for event in told.line.events if self._wanted.has(event)]
             self._gaps.add(told, events)
             if self._gathering is not None:
@@ -158,7 +157,7 @@ class _Run:
                     self._gathering = None
             shown = [event for event in events if is_all or event.topic]
             self.matched = self.matched or bool(shown)
-            if not self._is_in_range(told.line.time_ms, told.line.time_ms):
+            if not self._is_in_range(time_ms, time_ms):
                 continue
             self.shown += len(shown)
             for event in shown:
@@ -176,6 +175,28 @@ class _Run:
         return (self._since_ms is None or to_ms >= self._since_ms) and (
             self._until_ms is None or from_ms < self._until_ms
         )
+
+    def why_nothing(self, files: int, *, is_all_read: bool) -> click.ClickException | None:
+        """None: something was found, or might have been. is_all_read: what was asked for wrongly is a UsageError; what
+        could not be read may have it, and then it is none."""
+        merge, wanted = self._merge, self._wanted
+        if self._span_ms is None:
+            return click.ClickException(
+                f"of the {counted(merge.damaged_lines, 'line')} in {counted(files, 'file')} none is one of a change "
+                "log; name the folders of brokers (log.folder), or state-change.log and controller.log"
+            )
+        refuse = click.UsageError if is_all_read else click.ClickException
+        if not self.matched:
+            numbers = ",".join(map(str, sorted(wanted.partitions)))
+            return refuse(
+                f"no line of these logs is of what --topics '{wanted.topics}' and --partitions '{numbers}' ask for"
+            )
+        if not self._is_in_range(*self._span_ms):
+            from strandline.spark_connector.pipelines.pictures import time_text
+
+            told = " to ".join(map(time_text, self._span_ms)) + " UTC"
+            return refuse(f"the logs tell of {told}; ask for a part of that (--since, --until)")
+        return None
 
     def gaps_found(self) -> list[Gap]:
         return [gap for gap in self._gaps.found() if self._is_in_range(gap.before.time_ms, gap.behind.time_ms)]

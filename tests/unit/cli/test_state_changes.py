@@ -89,7 +89,7 @@ def test_the_lines_of_all_brokers_come_by_time_rolled_and_packed_ones_included(s
         (("--partitions", "1-3"), [3, 8]),
         (("--from", "1970-01-01T00:00:11Z", "--to", "1970-01-01T00:00:38Z"), [4, 5, 6, 7]),
         (("--topic", "clicks", "--since", "1970-01-01T00:00:38.500Z"), [10]),
-        (("--topic", "clicks", "--since", "1970-01-01T00:00:50Z"), []),
+        (("--topic", "clicks", "--since", "1970-01-01T00:00:39.500Z"), []),
     ],
 )
 def test_lines_are_chosen_by_time_topic_and_partition(
@@ -177,8 +177,38 @@ def test_a_page_of_more_than_can_be_drawn_is_refused(shell: Any, logs: Path, mon
     monkeypatch.setattr(command, "MOST_EVENTS_DRAWN", 3)
     ran = shell("state-changes", str(logs), "--page", str(logs / "changes.html"))
     assert (ran.code, ran.err.count("\n")) == (1, 1) and "choose --topics or --partitions" in ran.err
+    (logs / "broker-1" / "controller.log").unlink()
+    first, _ = shell("state-changes", str(logs), "--page", str(logs / "changes.html")).err.splitlines()
+    assert "controller.log is missing" in first
+    (logs / "broker-1" / "controller.log").touch()
     assert not (logs / "changes.html").exists()
     assert shell("state-changes", str(logs), "--topic", "orders", "--page", str(logs / "changes.html")).code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--topic", "payments"), "no line of these logs is of what --topics 'payments'"),
+        (("--since", "1970-01-01T00:00:50Z"), "ask for a part of that (--since, --until)"),
+    ],
+)
+def test_where_nothing_is_found_what_could_not_be_read_is_named(
+    shell: Any, logs: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    """It may have what was asked for, so that is no wrong use."""
+    file = logs / "broker-2" / "state-change.log"
+    file.write_text('{"event":"became lea\n' + "".join(TWO))
+    (logs / "broker-1" / "controller.log").unlink()
+    ran = shell("state-changes", str(logs), *arguments)
+    damaged, missing, last = ran.err.splitlines()
+    assert (ran.code, ran.out) == (1, "") and said in last
+    assert f"{file}:1: damaged line" in damaged and "controller.log is missing" in missing
+
+
+def test_the_time_that_logs_tell_of_is_that_of_their_own_lines(shell: Any, tmp_path: Path) -> None:
+    (tmp_path / "late.log").write_text(line(30, "broker alive", 1) + line(90, "broker alive", 1))
+    ran = shell("state-changes", str(tmp_path / "late.log"), "--until", "1970-01-01T00:00:10Z")
+    assert "tell of 1970-01-01 00:00:30.000 to 1970-01-01 00:01:30.000 UTC" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -192,6 +222,11 @@ def test_a_page_of_more_than_can_be_drawn_is_refused(shell: Any, logs: Path, mon
         (("--since", "soon"), 2, "--since: time 'soon' is not understood"),
         (("--since", "2000", "--until", "1000"), 2, "ends before it begins"),
         (("--logs", "/nowhere/at/all"), 2, "does not exist"),
+        (
+            ("--since", "1970-01-01T00:00:50Z"),
+            2,
+            "the logs tell of 1970-01-01 00:00:00.000 to 1970-01-01 00:00:40.000 UTC; ask for a part of that",
+        ),
     ],
 )
 def test_what_is_asked_for_wrongly_is_one_line(
@@ -206,7 +241,6 @@ def test_files_that_are_no_change_logs_are_refused(shell: Any, tmp_path: Path) -
     assert "there is no change log to read" in shell("state-changes", str(tmp_path / "empty")).err
     (tmp_path / "text").write_text("a\nb\n")
     ran = shell("state-changes", str(tmp_path / "text"))
-    assert (ran.code, ran.err.count("\n")) == (
-        1,
-        1,
-    ) and "of the 2 lines in 1 file none is one of a change log" in ran.err
+    first, second, last = ran.err.splitlines()
+    assert ran.code == 1 and f"{tmp_path}/text:1: damaged line" in first and "text:2" in second
+    assert "of the 2 lines in 1 file none is one of a change log" in last
