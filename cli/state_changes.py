@@ -136,7 +136,9 @@ class _Run:
         self._as_json = as_json
         self._page = page
         self._gaps = Gaps()
-        self._gathering: Gathering | None = Gathering(MOST_EVENTS_DRAWN) if page is not None else None
+        self._gathering: Gathering | None = None
+        if page is not None:
+            self._gathering = Gathering(MOST_EVENTS_DRAWN, since_ms, until_ms)
 
     def show(self) -> None:
         from strandline.cli.state_change_text import event_fields, event_text
@@ -207,15 +209,15 @@ class _Run:
             return
         if self._gathering is None:
             raise click.ClickException(
-                f"--page: more than {MOST_EVENTS_DRAWN:,} changes are too many for one picture; choose --topics or "
-                "--partitions, or have 'strandline history' draw them"
+                f"--page: more than {MOST_EVENTS_DRAWN:,} changes are too many for one picture; choose --topics, "
+                "--partitions or a part of the time, or have 'strandline history' draw them"
             )
         from strandline.protocol.history.summary import Sources
         from strandline.spark_connector.pipelines.history_page import history_page
 
         merge = self._merge
         sources = Sources(files, merge.damaged_lines, merge.lines_too_long, tuple(sorted(merge.cut_files)))
-        summary = self._gathering.summary(self._since_ms, self._until_ms, sources, PARTITIONS_DRAWN)
+        summary = self._gathering.summary(sources, PARTITIONS_DRAWN)
         self._page.write_text(history_page(summary), encoding="utf-8")
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+from strandline.protocol.history.earlier import as_it_was
 from strandline.protocol.history.figures import Range, in_range
 from strandline.protocol.history.lines import OF_PARTITIONS, Event
 from strandline.protocol.history.lives import NEVER_MS, Run, Runs, lives
 from strandline.protocol.history.merging import Told
 from strandline.protocol.history.summary import HistorySummary, Sources, summarised
-from strandline.protocol.history.timeline import histories
+from strandline.protocol.history.timeline import LONG_HAND_OVER_MS, histories
+
+MOST_EARLIER = 16
+"""Events of one partition before the range begins; with one more only what is left of them is kept."""
 
 
 class TooManyEvents(Exception):
@@ -18,11 +22,16 @@ class TooManyEvents(Exception):
 
 
 class Gathering:
-    """most_events: of partitions; those of brokers and controllers are few."""
+    """Of [since_ms, until_ms); None: from the first line on, to the last one. most_events: of partitions, in that
+    range; of what was before only how it was then is kept. Those of brokers and controllers are few."""
 
-    def __init__(self, most_events: int) -> None:
+    def __init__(self, most_events: int, since_ms: int | None = None, until_ms: int | None = None) -> None:
+        self._since_ms, self._until_ms = since_ms, until_ms
+        # Who takes over just then says so a moment later.
+        self._end_ms = NEVER_MS if until_ms is None else until_ms + LONG_HAND_OVER_MS
         self._most_events = most_events
         self._kept = 0
+        self._earlier: dict[tuple[str, int], list[Event]] = defaultdict(list)
         self._of_partitions: dict[tuple[str, int], list[Event]] = defaultdict(list)
         self._others: list[Event] = []
         self._runs: dict[int, Runs] = defaultdict(Runs)
@@ -30,18 +39,27 @@ class Gathering:
     def add(self, told: Told, events: Iterable[Event]) -> None:
         """events: those of the line that are asked for. TooManyEvents."""
         self._runs[told.log].add(told.line)
+        is_earlier = self._since_ms is not None and told.line.time_ms < self._since_ms
         for event in events:
-            if event.kind in OF_PARTITIONS:
-                self._kept += 1
-                if self._kept > self._most_events:
-                    raise TooManyEvents
-                self._of_partitions[event.topic, event.partition].append(event)
-            else:
+            if event.kind not in OF_PARTITIONS:
                 self._others.append(event)
+            elif told.line.time_ms < self._end_ms:
+                self._keep(event, self._earlier if is_earlier else self._of_partitions)
 
-    def summary(self, since_ms: int | None, until_ms: int | None, sources: Sources, shown: int) -> HistorySummary:
-        """Of [since_ms, until_ms); None: from the first line on, to the last one. shown: so many partitions and
-        outages. There has to be a line."""
+    def _keep(self, event: Event, where: dict[tuple[str, int], list[Event]]) -> None:
+        own = where[event.topic, event.partition]
+        own.append(event)
+        self._kept += 1
+        if where is self._earlier and len(own) > MOST_EARLIER:
+            self._kept -= len(own)
+            own[:] = as_it_was(own)
+            self._kept += len(own)
+        if self._kept > self._most_events:
+            raise TooManyEvents
+
+    def summary(self, sources: Sources, shown: int) -> HistorySummary:
+        """shown: so many partitions and outages. There has to be a line. What no log tells of is for `gaps` to find."""
+        since_ms, until_ms = self._since_ms, self._until_ms
         runs: list[Run] = [run for each in self._runs.values() for run in each.end()]
         found = lives(self._others, runs)
         span = Range(
@@ -49,6 +67,8 @@ class Gathering:
             NEVER_MS if until_ms is None else until_ms,
             max(run.last_ms for run in runs),
         )
-        told = [each for own in self._of_partitions.values() for each in histories(own, found)]
+        names = {**self._earlier, **self._of_partitions}
+        of_each = ([*self._earlier.get(name, ()), *self._of_partitions.get(name, ())] for name in names)
+        told = [each._replace(unknown_changes=0) for own in of_each for each in histories(own, found)]
         cut = [each for each in (in_range(each, span) for each in told) if each is not None]
         return summarised(cut, found, runs, span, sources, shown)

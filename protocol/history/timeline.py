@@ -25,6 +25,8 @@ from strandline.protocol.history.lives import NEVER_MS, Lives, down_at
 from strandline.protocol.types import NO_BROKER
 
 _OF_WRITERS = (Kind.WRITTEN, Kind.CHANGED)
+OF_LEADING = (Kind.LEADS, Kind.CHANGED)
+"""Who writes these leads."""
 LONG_HAND_OVER_MS = 1000
 """Mostly it takes some milliseconds, during which clients ask again."""
 
@@ -117,14 +119,14 @@ def _in_order(events: Iterable[Event]) -> tuple[list[Event], int]:
     states: list[Event] = []
     skew_ms = latest_ms = 0
     for key in sorted(told):
-        state = _merged(told[key])
+        state = merged(told[key])
         skew_ms = max(skew_ms, latest_ms - state.time_ms)
         latest_ms = max(latest_ms, state.time_ms)
         states.append(state._replace(time_ms=latest_ms))
     return states, skew_ms
 
 
-def _merged(events: Iterable[Event]) -> Event:
+def merged(events: Iterable[Event]) -> Event:
     """What is told of one state: by who wrote it, else by who heard of it first; with what others add."""
     ranked = sorted(events, key=lambda event: (event.kind not in _OF_WRITERS, event.time_ms, event))
     replicas = next((event.replicas for event in ranked if event.replicas), ())
@@ -209,7 +211,7 @@ def _services(
     began: dict[int, list[int]] = defaultdict(list)
     failed: dict[int, list[int]] = defaultdict(list)
     for event in events:
-        if event.kind in (Kind.LEADS, Kind.CHANGED):
+        if event.kind in OF_LEADING:
             began[event.leader_epoch].append(event.time_ms)
         elif event.kind is Kind.FAILED:
             failed[event.broker_id].append(event.time_ms)

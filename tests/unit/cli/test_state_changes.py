@@ -173,10 +173,25 @@ def test_the_page_draws_leaders_and_isrs_over_time(shell: Any, logs: Path) -> No
     assert "clicks-0: 1 of 2 in sync (2), since 1970-01-01 00:00:39.000" in text and "orders" not in text
 
 
+def test_changes_outside_of_the_range_do_not_count_towards_what_can_be_drawn(
+    shell: Any, logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "MOST_EVENTS_DRAWN", 20)
+    before = [line(60 + second, "isr changed", 2, **state(0, 2, 1, [2], "clicks")) for second in range(100)]
+    behind = [line(300 + second, "isr changed", 2, **state(0, 2, 1, [2], "clicks")) for second in range(100)]
+    (logs / "broker-2" / "state-change.log").write_text("".join([*TWO, *before, line(200, "broker alive", 2), *behind]))
+    page = logs / "changes.html"
+    since, until = "1970-01-01T00:03:00Z", "1970-01-01T00:04:00Z"
+    ran = shell("state-changes", str(logs), "--since", since, "--until", until, "--page", str(page))
+    assert ran.code == 0, ran.err
+    assert "clicks-0: broker 2, epoch 1, 1970-01-01 00:03:00.000 to 1970-01-01 00:04:00.000" in page.read_text()
+    assert shell("state-changes", str(logs), "--page", str(page)).code == 1
+
+
 def test_a_page_of_more_than_can_be_drawn_is_refused(shell: Any, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "MOST_EVENTS_DRAWN", 3)
     ran = shell("state-changes", str(logs), "--page", str(logs / "changes.html"))
-    assert (ran.code, ran.err.count("\n")) == (1, 1) and "choose --topics or --partitions" in ran.err
+    assert (ran.code, ran.err.count("\n")) == (1, 1) and "choose --topics, --partitions or a part" in ran.err
     (logs / "broker-1" / "controller.log").unlink()
     first, _ = shell("state-changes", str(logs), "--page", str(logs / "changes.html")).err.splitlines()
     assert "controller.log is missing" in first
