@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from strandline.cli.history_options import change_log_options, files_of
-from strandline.cli.options import moment_ms, output_option, page_option, partition_numbers, show_json
+from strandline.cli.history_options import change_log_options, check_pattern, files_of, time_range
+from strandline.cli.options import output_option, page_option, partition_numbers, show_json
 from strandline.cli.session import session_of
 from strandline.cli.spark_session import pipeline, warn
 from strandline.cli.tables import show_table
@@ -58,8 +58,8 @@ def history(
     Read are state-change.log and controller.log of all brokers, with what they were rolled to, in the folders named
     and below: else in the folder of the embedded cluster. An outage lasts from the last sign of life of a leader (or
     from when nobody in sync was left) until the next one leads."""
-    now_ms = session_of(ctx).now_ms()
-    since_ms, until_ms = moment_ms("--since", since, now_ms), moment_ms("--until", until, now_ms)
+    since_ms, until_ms = time_range(since, until, session_of(ctx).now_ms())
+    check_pattern(topics)
     numbers = partition_numbers("--partitions", partitions)
     files, missing = files_of((*paths, *logs), data_dir)
     for path in missing:

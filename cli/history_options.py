@@ -1,23 +1,32 @@
-"""What commands that read change logs have in common: which files, which time, which partitions."""
+"""What commands that read change logs have in common: which files, which time, which partitions, what is missing."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from strandline.cli.cluster_commands import data_option
 from strandline.cli.cluster_state import DATA_VARIABLE
+from strandline.cli.options import moment_ms
+from strandline.cli.wording import counted
+
+if TYPE_CHECKING:
+    from strandline.runtime.log_merge import LogMerge
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+MOST_NAMED = 20
+"""Damaged lines and gaps as text; JSON has more."""
+
 
 def change_log_options(function: F) -> F:
-    """`[FOLDER|FILE]… --logs --data --since --until --topics --partitions`; `files_of`, `moment_ms` and
-    `partition_numbers` make sense of them."""
+    """`[FOLDER|FILE]… --logs --data --since --until --topics --partitions`; `files_of`, `time_range`,
+    `check_pattern` and `partition_numbers` make sense of them."""
     existing = click.Path(exists=True, path_type=Path)
     for option in (
         click.option("--partitions", "--partition", default="", metavar="0,3-5", help="Partitions with these numbers."),
@@ -58,3 +67,49 @@ def files_of(paths: tuple[Path, ...], data_dir: Path) -> tuple[tuple[str, ...], 
         )
     found = find_change_logs(PosixDisk(), [str(path.expanduser().absolute()) for path in paths or (data_dir,)])
     return tuple(dict.fromkeys(os.path.realpath(file) for file in found.files)), found.missing
+
+
+def merge_of(paths: tuple[Path, ...], data_dir: Path) -> tuple[LogMerge, int, tuple[str, ...]]:
+    """The lines of these logs by time, of how many files, and which files are missing. UsageError as `files_of`;
+    ClickException where there is no log."""
+    from strandline.runtime.disk_posix import PosixDisk
+    from strandline.runtime.log_merge import LogMerge
+
+    files, missing = files_of(paths, data_dir)
+    if not files:
+        raise click.ClickException(
+            "there is no change log to read; name the folders of brokers (log.folder), or state-change.log and "
+            "controller.log"
+        )
+    return LogMerge(PosixDisk(), files), len(files), missing
+
+
+def time_range(since: str | None, until: str | None, now_ms: int) -> tuple[int | None, int | None]:
+    """Milliseconds since 1970. UsageError, also where it ends before it begins."""
+    since_ms, until_ms = moment_ms("--since", since, now_ms), moment_ms("--until", until, now_ms)
+    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
+        raise click.UsageError("the range of time ends before it begins; give an earlier --since, or a later --until")
+    return since_ms, until_ms
+
+
+def check_pattern(topics: str) -> None:
+    """UsageError."""
+    try:
+        re.compile(topics)
+    except re.error as error:
+        raise click.UsageError(
+            f"--topics '{topics}' is no pattern: {error}; give for example clicks|orders.*"
+        ) from None
+
+
+def unread_texts(merge: LogMerge, missing: Sequence[str]) -> list[str]:
+    """What is not in the lines that were read, after the last one."""
+    texts = [f"{each.file}:{each.number}: damaged line, passed over: {each.why}" for each in merge.damaged[:MOST_NAMED]]
+    if merge.damaged_lines > MOST_NAMED:
+        texts.append(f"{merge.damaged_lines:,} damaged lines, of which the first {MOST_NAMED} are named")
+    if merge.lines_too_long:
+        texts.append(f"{counted(merge.lines_too_long, 'line')} too long to be read, and left out")
+    texts += [f"{file} is cut or damaged and was read as far as it goes" for file in sorted(merge.cut_files)]
+    texts += [f"{file} could not be read: {why}" for file, why in sorted(merge.failed.items())]
+    texts += [f"{file} is missing: what it would tell is left out" for file in missing]
+    return texts

@@ -6,14 +6,20 @@ It shares its core with `strandline history`: `protocol.history` says what a lin
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.history_options import change_log_options, files_of
-from strandline.cli.options import moment_ms, output_option, page_option, partition_numbers
+from strandline.cli.history_options import (
+    MOST_NAMED,
+    change_log_options,
+    check_pattern,
+    merge_of,
+    time_range,
+    unread_texts,
+)
+from strandline.cli.options import output_option, page_option, partition_numbers
 from strandline.cli.session import JSON_VERSION, session_of
 from strandline.cli.spark_session import warn
 from strandline.cli.wording import counted, printable
@@ -26,8 +32,6 @@ if TYPE_CHECKING:
     from strandline.protocol.history.wanted import Wanted
     from strandline.runtime.log_merge import LogMerge
 
-MOST_NAMED = 20
-"""Damaged lines and gaps as text; JSON has more."""
 MOST_EVENTS_DRAWN = 100_000
 """Some 50 MB of memory, and more than a picture shows."""
 PARTITIONS_DRAWN = 100
@@ -64,25 +68,15 @@ def state_changes(
     shown. What cannot be read is named with file and line, and so is where lines must be missing. With --output json
     there is an object a line, the last of which says what was missing. `history` tells what it all amounts to."""
     session = session_of(ctx)
-    now_ms = session.now_ms()
-    since_ms, until_ms = moment_ms("--since", since, now_ms), moment_ms("--until", until, now_ms)
-    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
-        raise click.UsageError("the range of time ends before it begins; give an earlier --since")
-    _check_pattern(topics)
-    files, missing = files_of((*paths, *logs), data_dir)
-    if not files:
-        raise click.ClickException(
-            "there is no change log to read; name the folders of brokers (log.folder), or state-change.log and "
-            "controller.log"
-        )
+    since_ms, until_ms = time_range(since, until, session.now_ms())
+    check_pattern(topics)
+    numbers = partition_numbers("--partitions", partitions)
+    merge, files, missing = merge_of((*paths, *logs), data_dir)
     from strandline.protocol.history.wanted import Wanted
-    from strandline.runtime.disk_posix import PosixDisk
-    from strandline.runtime.log_merge import LogMerge
 
-    merge = LogMerge(PosixDisk(), files)
     run = _Run(
         merge,
-        Wanted(topics, partition_numbers("--partitions", partitions)),
+        Wanted(topics, numbers),
         since_ms,
         until_ms,
         as_json=output == "json",
@@ -90,25 +84,16 @@ def state_changes(
     )
     run.show()
     gaps = run.gaps_found()
-    unread = _missing_texts(run, merge, gaps, missing)
-    nothing = run.why_nothing(len(files), is_all_read=not unread)
+    unread = [*unread_texts(merge, missing), *_gap_texts(gaps)]
+    nothing = run.why_nothing(files, is_all_read=not unread)
     for text in unread:
         warn(printable(text))
     if nothing is not None:
         raise nothing
-    run.write_page(len(files))
+    run.write_page(files)
     if output == "json":
         session.line.is_answered = True
         click.echo(json.dumps(_missing_fields(run, merge, gaps, missing)))
-
-
-def _check_pattern(topics: str) -> None:
-    try:
-        re.compile(topics)
-    except re.error as error:
-        raise click.UsageError(
-            f"--topics '{topics}' is no pattern: {error}; give for example clicks|orders.*"
-        ) from None
 
 
 class _Run:
@@ -251,16 +236,8 @@ def _gap_fields(gap: Gap) -> dict[str, Any]:
     return fields
 
 
-def _missing_texts(run: _Run, merge: LogMerge, gaps: Sequence[Gap], missing: Sequence[str]) -> list[str]:
-    texts = [f"{each.file}:{each.number}: damaged line, passed over: {each.why}" for each in merge.damaged[:MOST_NAMED]]
-    if merge.damaged_lines > MOST_NAMED:
-        texts.append(f"{merge.damaged_lines:,} damaged lines, of which the first {MOST_NAMED} are named")
-    if merge.lines_too_long:
-        texts.append(f"{merge.lines_too_long:,} lines are too long and were skipped")
-    texts += [f"{file} is cut or damaged and was read as far as it goes" for file in sorted(merge.cut_files)]
-    texts += [f"{file} could not be read: {why}" for file, why in sorted(merge.failed.items())]
-    texts += [f"{file} is missing: what it would tell is left out" for file in missing]
-    texts += [f"gap: {gap.text}" for gap in gaps[:MOST_NAMED]]
+def _gap_texts(gaps: Sequence[Gap]) -> list[str]:
+    texts = [f"gap: {gap.text}" for gap in gaps[:MOST_NAMED]]
     if len(gaps) > MOST_NAMED:
         texts.append(f"{len(gaps):,} gaps, of which the first {MOST_NAMED} are named")
     return texts

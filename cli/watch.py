@@ -6,20 +6,21 @@ logged (`watch_replay`). Either way `watch_seen` finds what has moved, and `watc
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from strandline.cli.options import bootstrap_option, legal_topic, moment_ms, output_option, partition_numbers
+from strandline.cli.history_options import merge_of, time_range, unread_texts
+from strandline.cli.options import bootstrap_option, legal_topic, output_option, partition_numbers
 from strandline.cli.session import Session, bootstrap_of, cluster_folder, session_of
-from strandline.cli.wording import counted
+from strandline.cli.wording import printable
 
 if TYPE_CHECKING:
     from strandline.protocol.history.lines import Event
-    from strandline.runtime.disk import Disk
+    from strandline.runtime.log_merge import LogMerge
 
 FASTER = 60.0
 """An hour in a minute."""
@@ -82,11 +83,9 @@ def watch(
         return
     if bootstrap is not None:
         raise click.UsageError("--bootstrap is for a cluster as it is now; a replay reads logs: --logs or --data")
-    now_ms = session.now_ms()
-    since_ms, until_ms = moment_ms("--since", since, now_ms), moment_ms("--until", until, now_ms)
-    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
-        raise click.UsageError("--until is not after --since")
-    events = read_events(_folders(session, logs), topic, numbers)
+    since_ms, until_ms = time_range(since, until, session.now_ms())
+    merge, _, missing = merge_of(logs, cluster_folder(session)[0])
+    events = _read_events(merge, missing, topic, numbers)
     pace = 0.0 if once else FASTER if speed is None else speed
     _replay(session, events, topic, since_ms, until_ms, pace, output)
 
@@ -145,59 +144,14 @@ def _replay(
 # --- The logs --------------------------------------------------------------------------------------------------
 
 
-def _folders(session: Session, logs: tuple[Path, ...]) -> tuple[Path, ...]:
-    if logs:
-        return logs
-    folder, _ = cluster_folder(session)
-    if not folder.is_dir():
-        raise click.UsageError(f"there is no cluster in {folder}: name the folders of the brokers' logs with --logs")
-    return (folder,)
-
-
-def read_events(folders: tuple[Path, ...], topic: str, numbers: frozenset[int]) -> list[Event]:
-    """What the change logs there say of this topic and of brokers; what cannot be read is told on stderr.
-    ClickException where there is no log."""
-    from strandline.cli.watch_replay import is_wanted
-    from strandline.protocol.history.lines import UnreadableLine, read_line
-    from strandline.runtime.disk_posix import PosixDisk
-    from strandline.runtime.log_files import find_change_logs
-
-    disk = PosixDisk()
-    found = find_change_logs(disk, [str(path.expanduser().absolute()) for path in folders])
-    files = dict.fromkeys(os.path.realpath(file) for file in found.files)
-    if not files:
-        named = ", ".join(map(str, folders))
-        raise click.ClickException(f"no change log lies in {named}; name the folders that log.folder names")
-    events: list[Event] = []
-    unreadable = 0
-    for file in files:
-        for text in _lines(disk, file):
-            try:
-                line = read_line(text)
-            except UnreadableLine:
-                unreadable += 1
-                continue
-            events += [event for event in line.events if is_wanted(event, topic, numbers)]
-    for path in found.missing:
-        _warn(f"{path} is missing: what it would tell is left out")
-    if unreadable:
-        _warn(f"{counted(unreadable, 'line')} of {counted(len(files), 'file')} cannot be read, and are left out")
-    return events
-
-
-def _lines(disk: Disk, file: str) -> Iterator[bytes]:
-    from strandline.runtime.log_lines import PieceReader, pieces
-
-    for piece in pieces(disk, [file]):
-        reader = PieceReader(disk, piece)
-        yield from reader
-        if reader.is_cut:
-            _warn(f"{file} is cut: it is read as far as it goes")
-        if reader.lines_too_long:
-            _warn(f"{counted(reader.lines_too_long, 'line')} of {file} are too long, and left out")
-
-
-def _warn(text: str) -> None:
+def _read_events(merge: LogMerge, missing: Sequence[str], topic: str, numbers: frozenset[int]) -> list[Event]:
+    """What the change logs say of this topic and of brokers; what cannot be read is told on stderr."""
     from strandline.cli.spark_session import warn
+    from strandline.cli.watch_replay import KINDS
+    from strandline.protocol.history.wanted import Wanted
 
-    warn(text)
+    wanted = Wanted(re.escape(topic), numbers)
+    events = [event for told in merge for event in told.line.events if event.kind in KINDS and wanted.has(event)]
+    for text in unread_texts(merge, missing):
+        warn(printable(text))
+    return events

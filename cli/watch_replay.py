@@ -24,7 +24,8 @@ _GONE = {
     Kind.SUSPECTED: "broker {} refuses connections",
 }
 _BACK = (Kind.STARTED, Kind.CLEARED)
-WANTED = frozenset({*OF_STATES, Kind.FAILED, Kind.DELETED, *_GONE, *_BACK})
+KINDS = frozenset({*OF_STATES, Kind.FAILED, Kind.DELETED, *_GONE, *_BACK})
+"""Of events that `replayed` makes something of."""
 
 
 def pause_s(before_ms: int, now_ms: int, speed: float) -> float:
@@ -32,16 +33,9 @@ def pause_s(before_ms: int, now_ms: int, speed: float) -> float:
     return 0.0 if not speed else min(max(0, now_ms - before_ms) / 1000 / speed, LONGEST_PAUSE_S)
 
 
-def is_wanted(event: Event, topic: str, numbers: frozenset[int]) -> bool:
-    """Whether `replayed` makes something of it."""
-    if event.kind not in WANTED or (event.topic and event.topic != topic):
-        return False
-    return event.kind is Kind.DELETED or not event.topic or not numbers or event.partition in numbers
-
-
 def replayed(events: Iterable[Event], topic: str, since_ms: int | None, until_ms: int | None) -> Iterator[TopicSeen]:
-    """The topic at each moment of which something is told, the first one as it was at `since_ms`. events: those that
-    are wanted, in any order."""
+    """The topic at each moment of which something is told, the first one as it was at `since_ms`. events: of
+    the topic and of brokers, of these `KINDS`, in any order."""
     told = _Told(topic)
     begun = False
     in_order = sorted(set(events), key=lambda event: (event.time_ms, event))

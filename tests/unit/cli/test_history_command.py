@@ -166,14 +166,27 @@ def test_a_log_that_is_missing_is_told(shell: Any, asked: list[Any], logs: Path)
     assert f"{logs / 'broker-1' / 'controller.log'} is missing" in shell("history", str(logs)).err
 
 
-@pytest.mark.parametrize(("arguments", "told"), [((), "[NO_CHANGE_LOGS]"), (("-t", "("), "is no pattern")])
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        ((), 1, "[NO_CHANGE_LOGS]"),
+        (("-t", "("), 2, "--topics '(' is no pattern"),
+        (("--since", "2000", "--until", "1000"), 2, "ends before it begins; give an earlier --since"),
+    ],
+)
 def test_what_cannot_be_told_is_known_before_spark_starts(
-    shell: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, logs: Path, arguments: tuple[str, ...], told: str
+    shell: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    logs: Path,
+    arguments: tuple[str, ...],
+    code: int,
+    told: str,
 ) -> None:
     monkeypatch.setattr(command, "pipeline", lambda name, output: pytest.fail("Spark starts"))
     (tmp_path / "empty").mkdir()
     ran = shell("history", str(logs if arguments else tmp_path / "empty"), *arguments)
-    assert (ran.code, ran.err.count("\n")) == (1, 1) and told in ran.err
+    assert (ran.code, ran.err.count("\n")) == (code, 1) and told in ran.err
 
 
 @pytest.mark.parametrize(

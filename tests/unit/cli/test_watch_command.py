@@ -13,6 +13,7 @@ from strandline.client.errors import NoBrokerReachable, RequestTimedOut
 from strandline.client.metadata import PartitionView, TopicView
 from strandline.client.replicas.reading import Replica
 from strandline.protocol.types import TopicPartition
+from strandline.runtime.disk_posix import PosixDisk
 from unit.cli.conftest import FakeCluster, Shell
 
 T0 = TopicPartition("clicks", 0)
@@ -162,11 +163,32 @@ def test_logs_are_replayed_at_the_speed_asked_for(shell: Shell, logs: Path, monk
         "2026-11-24 10:00:01.000 clicks-0: leader 1, epoch 0, ISR 1,2 of 1,2",
         "2026-11-24 10:00:31.000 clicks-0: ISR 1,2 -> 1, HW 60, LEO 1:70",
     ]
-    assert ran.err == "strandline: warning: 1 line of 2 files cannot be read, and are left out\n"
+    assert ran.err.startswith(f"strandline: warning: {logs / 'state-change.log'}:2: damaged line, passed over: ")
+    assert ran.err.count("\n") == 1
     assert slept == [3.0]
     shell("watch", "clicks", "--logs", str(logs))
     shell("watch", "clicks", "--logs", str(logs), "--once")
     assert slept == [3.0, 0.5]
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_others_are_replayed(
+    shell: Shell, logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = PosixDisk.open
+    (logs / "state-change.log.1").write_text(
+        line(0, "partition state changed", **{**STATE, "partition": 1}, leader_epoch=0, zk_version=0, isr=[1, 2])
+        + line(0, "partition state changed", **{**STATE, "topic": "clicksXX"}, leader_epoch=0, zk_version=0, isr=[1, 2])
+    )
+
+    def open_file(self: PosixDisk, path: str, **how: Any) -> Any:
+        if path.endswith("controller.log"):
+            raise PermissionError(13, "Permission denied", path)
+        return opened(self, path, **how)
+
+    monkeypatch.setattr(PosixDisk, "open", open_file)
+    ran = shell("watch", "clicks", "--logs", str(logs), "--once", "--partition", "0")
+    assert ran.code == 0 and ran.out.count("\n") == 2 and "clicks-1" not in ran.out
+    assert f"{logs / 'controller.log'} could not be read: Permission denied" in ran.err
 
 
 def test_a_replay_begins_where_it_is_asked_to(shell: Shell, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,11 +203,15 @@ def test_a_replay_begins_where_it_is_asked_to(shell: Shell, logs: Path, monkeypa
     ("arguments", "code", "said"),
     [
         (("orders", "--logs", "."), 1, "the logs say nothing of topic orders in that time"),
-        (("clicks", "--logs", "empty"), 1, "no change log lies in empty"),
+        (("clicks", "--logs", "empty"), 1, "there is no change log to read"),
         (("clicks", "--speed", "2"), 2, "--speed is for a replay"),
         (("clicks", "--until", "-1h"), 2, "--until is for a replay"),
         (("clicks", "--logs", ".", "-b", "localhost:9092"), 2, "a replay reads logs"),
-        (("clicks", "--logs", ".", "--since", "2000", "--until", "1000"), 2, "--until is not after --since"),
+        (
+            ("clicks", "--logs", ".", "--since", "2000", "--until", "1000"),
+            2,
+            "ends before it begins; give an earlier --since",
+        ),
         (("clicks", "--since", "-1h", "--data", "nowhere"), 2, "there is no cluster in nowhere"),
         (("clicks", "--partition", "x"), 2, "--partition 'x' is not understood"),
         (("clicks", "--partition", "5-3"), 2, "5-3 ends before it begins"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.cli.watch_replay import LONGEST_PAUSE_S, is_wanted, pause_s, replayed
+from strandline.cli.watch_replay import LONGEST_PAUSE_S, pause_s, replayed
 from strandline.cli.watch_seen import Watched
 from strandline.protocol.history.lines import Event, Kind
 
@@ -76,13 +76,6 @@ def test_a_topic_that_was_deleted_and_made_anew_is_told_apart_from_the_old_one()
         (3000, "leader 2, epoch 0, ISR 2 of 2"),
     ]
     assert told([FIRST, anew, late]) == told([FIRST, anew]), "also where no log has the deletion"
-
-
-def test_of_other_topics_and_partitions_nothing_is_wanted() -> None:
-    assert is_wanted(FIRST, "t", frozenset()) and is_wanted(FIRST, "t", frozenset({0}))
-    assert not is_wanted(FIRST, "u", frozenset()) and not is_wanted(FIRST, "t", frozenset({1}))
-    assert is_wanted(Event(Kind.GONE, 0, 1, peer=2), "t", frozenset({1}))
-    assert not is_wanted(Event(Kind.ELECTED, 0, 1), "t", frozenset())
 
 
 @pytest.mark.parametrize(
