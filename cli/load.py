@@ -106,7 +106,8 @@ def load(
     placed = seen.placed()
     plan = planned(found, placed, _traffic(seen, placed), seen.picture.racks)
     assignment = plan.assignment(placed)
-    no_file = "" if reassignment_file is None else _keep_plan(reassignment_file, assignment)
+    is_planned = not seen.picture.ongoing_untold
+    no_file = "" if reassignment_file is None else _keep_plan(reassignment_file, assignment, is_planned=is_planned)
     if page is not None:
         from strandline.cli.load_page import load_page
 
@@ -118,7 +119,6 @@ def load(
         told_of_it = _json(found, plan, seen, interval_s) | _json_of_plan(plan, copies, written, commands)
         show_json("load", **told_of_it)
     else:
-        is_planned = not seen.picture.ongoing_untold
         show_load(found, plan, copies, commands, reassignment_file, no_file, is_planned=is_planned)
         if page is not None:
             click.echo(f"page: {page}")
@@ -130,8 +130,11 @@ def load(
     return 0 if found.is_even and not seen.untold else 1
 
 
-def _keep_plan(path: Path, assignment: Mapping[TopicPartition, tuple[int, ...]]) -> str:
-    """Write it; where it is empty, say so. An older plan in the file is nothing to carry out any more."""
+def _keep_plan(path: Path, assignment: Mapping[TopicPartition, tuple[int, ...]], *, is_planned: bool) -> str:
+    """Write it; where it is empty, say so. An older plan in the file is nothing to carry out any more, unless nobody
+    could say what may be moved."""
+    if not is_planned:
+        return f"What may be moved is not known: {path} is as it was."
     if assignment:
         write_assignment(path, assignment)
         return ""

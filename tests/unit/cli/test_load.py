@@ -111,7 +111,7 @@ def test_what_it_prints_can_be_run(shell: Any, ports: AdminPorts, tmp_path: Path
     assert asked == dict(read_assignment(Path(plan)))
 
 
-def test_without_a_controller_the_load_is_told_and_no_plan(shell: Any, ports: AdminPorts) -> None:
+def test_without_a_controller_the_load_is_told_and_no_plan(shell: Any, ports: AdminPorts, tmp_path: Path) -> None:
     def refuse() -> None:
         raise ClientError("the controller is not known")
 
@@ -122,6 +122,12 @@ def test_without_a_controller_the_load_is_told_and_no_plan(shell: Any, ports: Ad
     assert ran.err == (
         "strandline: what to move is not said: what is under way is not known: the controller is not known\n"
     )
+    plan = tmp_path / "even.json"
+    plan.write_text("an older one")
+    shell.cluster.moves.on_look = [refuse]
+    ran = shell("load", "-b", "h:1", "--reassignment-file", str(plan))
+    assert ran.out.endswith(f"What may be moved is not known: {plan} is as it was.\n")
+    assert plan.read_text() == "an older one"
 
 
 def test_what_is_under_way_somewhere_is_left_alone(shell: Any, ports: AdminPorts) -> None:
