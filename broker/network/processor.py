@@ -208,10 +208,11 @@ class Processor:
 
     # --- what must wait ------------------------------------------------------------------------------------------
 
-    async def _hand_over(self, connection: Connection, reserved_bytes: int = 0) -> None:
+    async def _hand_over(self, connection: Connection, reserved_bytes: int = 0) -> int:
         """Give what left its burst to the channel, one after the other, and wait until its handlers are done.
 
-        reserved_bytes: what the caller has reserved for it; the channel releases them."""
+        reserved_bytes: what the caller has reserved for it; the channel releases them. Returns those that it does not
+        know of: a gate held the request, and after its turn it left nothing to do."""
         leaving = self._request_reader.leaving.pop(connection)
         try:
             while leaving.unfinished is not None:
@@ -235,6 +236,7 @@ class Processor:
             if leaving.queued is not None and connection.finish_reason is None and not connection.closed:
                 request = leaving.queued
                 charge = reserved_bytes or await self._reserve(connection, request, request.header.size_bytes)
+                reserved_bytes = 0
                 leaving.queued = None
                 connection.muted = True
                 await self._channel.enqueue(request, charge)
@@ -244,6 +246,7 @@ class Processor:
             self._channel.flush_responses()
         if leaving.fault is not None:
             self._request_reader.break_off(connection, leaving.fault)
+        return reserved_bytes
 
     async def _reserve(self, connection: Connection, request: RequestInHand[Request], size_bytes: int) -> int:
         """Charge what waits with this request; returns how much that is."""
@@ -290,7 +293,7 @@ class Processor:
             _, next_ = self._request_reader.take(connection, buffer, view, have, is_shared=False)
             if next_ is Next.QUEUED:
                 charged = 0  # the channel releases it
-                await self._hand_over(connection, size)
+                charged = await self._hand_over(connection, size)
             return Next.YIELD if next_ in (Next.READ, Next.QUEUED) else next_
         finally:
             connection.before_frame = None

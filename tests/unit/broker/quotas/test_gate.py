@@ -184,6 +184,16 @@ async def test_what_controllers_ask_on_a_shared_listener_does_not_stand_in_the_c
         assert (trio.current_time() - began < 0.1) == passes
 
 
+async def test_a_large_frame_that_was_held_for_time_gives_back_its_memory(autojump_clock: MockClock) -> None:
+    async with gated("request_percentage", 10) as (pipeline, clock, _, seen):
+        clock.cost_s = 0.3
+        client, other = await pipeline.connect(), await pipeline.connect()
+        await client.request(MetadataRequest())
+        await other.request(produce_request(2_000_000), attachments=bytes(2_000_000))
+        await trio.sleep(1)
+        assert len(seen) == 2 and next(iter(pipeline.channel._lines.values())).budget.used_bytes == 0
+
+
 async def test_who_exceeded_it_is_not_read_for_the_time_that_was_told(autojump_clock: MockClock) -> None:
     """Whatever it asks for: what is not read costs nothing."""
     async with gated("producer_byte_rate", 1000) as (pipeline, *_):
