@@ -2,7 +2,7 @@
 
 Memory is bounded: a sensor that was idle for an hour goes (Kafka's `InactiveSensorExpirationTimeSeconds`), and beyond
 `MAX_SENSORS` whoever comes shares the sensor of the quota that counts for them: who invents client ids without end
-gets, with everybody else who does, no more than one of them.
+gets, with everybody else who does, no more than one of them. So does a client id that is longer than a name needs.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ MAX_SENSORS = 10_000
 """Of each resource."""
 MAX_KNOWN = 10_000
 """Pairs of user and client id whose sensor is looked up at once; then all are looked up anew."""
+MAX_OWN_CHARACTERS = 249
+"""Of a client id that has a sensor of its own: as many as a topic's name may have."""
 IDLE_S = 3600.0
 SWEEP_S = 60.0
 OVERFLOW = "__other"
@@ -129,6 +131,8 @@ class Sensors:
         try:
             sensor = self._known[names]
         except KeyError:
+            if len(client_id) > MAX_OWN_CHARACTERS:
+                return self._find(encoded(user), encoded(client_id), now, has_own=False)
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
             sensor = self._known[names] = self._find(encoded(user), encoded(client_id), now)
@@ -136,7 +140,8 @@ class Sensors:
             sensor.used_at = now
         return sensor
 
-    def _find(self, user: str, client_id: str, now: float) -> Sensor | None:
+    def _find(self, user: str, client_id: str, now: float, *, has_own: bool = True) -> Sensor | None:
+        """has_own: else it shares one where the quota tells client ids apart."""
         decided = decide(self.bounds, user, client_id)
         if decided is None:
             return None
@@ -144,7 +149,7 @@ class Sensors:
         found = self._sensors.get(names)
         if found is None:
             self._make_room(now)
-            if len(self._sensors) < MAX_SENSORS:
+            if len(self._sensors) < MAX_SENSORS and (has_own or not decided.client_id):
                 found = self._sensors[names] = Sensor(decided, self.windows, *names)
             else:
                 found = self._shared.get(decided.entity)

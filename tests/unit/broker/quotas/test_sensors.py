@@ -52,6 +52,14 @@ def test_beyond_so_many_all_share_one_and_idle_ones_make_room(monkeypatch: pytes
     assert len(sensors) == 2, "client-0 was used lately, the others are gone"
 
 
+def test_client_ids_that_are_too_long_share_one_and_are_not_remembered() -> None:
+    sensors = sensors_with({QuotaEntity(client_id=DEFAULT): 5.0, QuotaEntity("alice"): 7.0})
+    found = [sensors.of("bob", f"{number}".zfill(250), 0.0) for number in range(9)]
+    assert found[0] is not None and found[0].client_id == OVERFLOW and len(set(map(id, found))) == 1
+    assert not sensors._known and sensors.of("bob", "x" * 249, 0.0) is not found[0]
+    assert sensors.of("alice", "x" * 250, 0.0) is sensors.of("alice", "y", 0.0), "all of a user's share hers"
+
+
 def test_what_is_looked_up_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_KNOWN", 10)
     sensors = sensors_with({QuotaEntity("bob"): 5.0})
