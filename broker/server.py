@@ -242,6 +242,7 @@ class Broker:
             self.listeners,
             self.coordination,
             self.environment,
+            self.quotas,
         )
         self.broker_sources.add_to(self.metrics)
 

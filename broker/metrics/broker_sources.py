@@ -14,6 +14,7 @@ from strandline.broker.metrics.of_groups import OfGroups
 from strandline.broker.metrics.of_logs import OfLogs
 from strandline.broker.metrics.of_loop import LoopWatch, OfLoop
 from strandline.broker.metrics.of_machine import OfProcess, of_machine
+from strandline.broker.metrics.of_quotas import OfQuotas
 from strandline.broker.metrics.of_replication import OfFollowers, OfIsrs, OfLedPartitions, OfPurgatories
 from strandline.broker.metrics.of_requests import OfRequests
 from strandline.broker.metrics.of_topics import OfTopics
@@ -22,6 +23,7 @@ from strandline.broker.metrics.of_zookeeper import OfZooKeeper
 from strandline.broker.metrics.sources import MetricSources
 from strandline.broker.network.listeners import Listeners
 from strandline.broker.network.request_channel import RequestChannel
+from strandline.broker.quotas.quotas import Quotas
 from strandline.broker.upkeep.cleaning import Cleaning
 from strandline.broker.upkeep.housekeeping import Housekeeping
 from strandline.runtime.config.dynamic import CurrentConfig
@@ -47,6 +49,7 @@ class BrokerSources:
         listeners: Listeners,
         coordination: Coordination,
         environment: Environment,
+        quotas: Quotas,
     ) -> None:
         self._ends = EndOffsets(data.replicas, EndQuestions(data.replicas, environment.network).ask_leader)
         self._loop = LoopWatch()
@@ -66,6 +69,7 @@ class BrokerSources:
             "groups": OfGroups(groups, self._ends, bounds, is_per_partition),
             "logs": OfLogs(logs, housekeeping, cleaning),
             "volumes": self._volumes,
+            "quotas": OfQuotas(quotas.rows, bounds),
             "loop": OfLoop(self._loop, listeners.connections),
             "ZooKeeper": OfZooKeeper(coordination),
             "process": OfProcess(),

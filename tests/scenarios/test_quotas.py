@@ -210,6 +210,9 @@ async def test_who_exceeds_it_is_told_and_muted_and_others_notice_nothing(autoju
         first = await produce(slow)
         began = trio.current_time()
         assert first.throttle_time_ms == pytest.approx(1000, abs=200)
+        samples = [each for family in cluster.broker(1).metrics.collect() for each in family.samples]
+        [held] = [each for each in samples if each.name == "kafka_server_quota_throttle_time"]
+        assert held.labels == {"resource": "Produce", "user": "", "clientId": "slow"} and held.value > 800
         second = trio.Event()
 
         async def again() -> None:
