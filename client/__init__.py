@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from strandline.client.producer import TrioProducer as TrioProducer
     from strandline.client.producer_states import KnownProducer as KnownProducer
     from strandline.client.producer_states import KnownProducers as KnownProducers
+    from strandline.client.prometheus import ClientCollector as ClientCollector
     from strandline.client.reassignments import OngoingReassignment as OngoingReassignment
     from strandline.client.record import ConsumerRecord as ConsumerRecord
     from strandline.client.replicas.reading import Replica as Replica
@@ -58,6 +59,7 @@ _HOMES = {
     "Admin": "sync",
     "AdminOptions": "options",
     "BrokerView": "metadata",
+    "ClientCollector": "prometheus",
     "ClusterView": "metadata",
     "Consumer": "sync",
     "ConsumerOptions": "options",

@@ -122,7 +122,7 @@ class Links:
 
     def connections(self) -> list[PipelinedConnection]:
         """Those that are open."""
-        return [link.connection for link in self._links.values() if link.connection is not None]
+        return [link.connection for link in list(self._links.values()) if link.connection is not None]
 
     def known(self, broker_id: int) -> Link | None:
         """The link to a broker that was wanted before."""

@@ -88,7 +88,7 @@ class BrokerCalls:
 
     def connections(self) -> list[Connection]:
         """Those that are open."""
-        return [connection for connection in self._connections.values() if not connection.closed]
+        return [connection for connection in list(self._connections.values()) if not connection.closed]
 
     def close(self) -> None:
         for connection in self._connections.values():

@@ -73,7 +73,7 @@ def of_reading(assigned: Mapping[TopicPartition, Assigned], records: int, fetche
     """What a consumer has got, and how far it is behind."""
     known = {
         partition: max(0, state.high_watermark - state.read_position)
-        for partition, state in assigned.items()
+        for partition, state in list(assigned.items())  # a copy: who scrapes may be another thread
         if state.read_position != NO_OFFSET and state.high_watermark != NO_OFFSET
     }
     return {

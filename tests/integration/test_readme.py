@@ -36,7 +36,7 @@ def test_the_quick_start_works_as_it_is_written(folder: Path) -> None:
 
     bootstrap = running_bootstrap(folder / "strandline-data")
     assert bootstrap is not None
-    program = block("From Python", "python").replace("localhost:9092", bootstrap)
+    program = block("From Python", "python").replace("localhost:9092", bootstrap).replace("(9404)", "(0)")
     said = run([sys.executable, "-c", program], folder)
     assert "b'ann', b'login')]" in said
     assert "[True, True]" in said, "in asyncio"
