@@ -18,6 +18,7 @@ KAFKAS_NAMES = {
     "queue": ("requestqueuetimems", "Milliseconds in the queue of a handler"),
     "local": ("localtimems", "Milliseconds until the handler was done"),
     "remote": ("remotetimems", "Milliseconds of waiting for followers, for data or for a worker"),
+    "throttle": ("throttletimems", "Milliseconds for which a quota held it in line, or its connection after it"),
     "response_queue": ("responsequeuetimems", "Milliseconds behind the answers to earlier requests"),
     "send": ("responsesendtimems", "Milliseconds until the kernel had the answer"),
     "total": ("totaltimems", "Milliseconds in all"),

@@ -218,11 +218,14 @@ class Processor:
             while leaving.unfinished is not None:
                 request, remainder, behind = leaving.unfinished
                 if isinstance(remainder, Held):
+                    held_since = trio.current_time()
                     await remainder.brake.wait(connection)
                     if connection.closed:
                         break
                     leaving.unfinished = None  # it is the channel's now
                     now = trio.current_time()
+                    leaving.taken_at += now - held_since  # it waited for no handler
+                    request.note_throttled(now - held_since)
                     leaving.unfinished = self._channel.handle_burst([request, *behind], leaving.taken_at, now)
                     continue
                 charge = reserved_bytes or await self._reserve(connection, request, leaving.size_bytes)

@@ -7,6 +7,7 @@
 | queue | RequestQueueTimeMs | taken from its connection, until a handler begins (0 for what is handled in its burst) |
 | local | LocalTimeMs | until the handler is done, the end of its burst included |
 | remote | RemoteTimeMs | until the answer is there: waiting for followers, data, workers |
+| throttle | ThrottleTimeMs | held in line by a quota before it begins, or not read after it; no part of the total |
 | response_queue | ResponseQueueTimeMs | until the answers to earlier requests of the connection are there, too |
 | send | ResponseSendTimeMs | until the kernel has it all: long where the peer reads slowly |
 
@@ -29,7 +30,7 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import FetchRequest, Message, Request
 from strandline.runtime.histogram import Histogram
 
-STAGES = ("queue", "local", "remote", "response_queue", "send", "total")
+STAGES = ("queue", "local", "remote", "throttle", "response_queue", "send", "total")
 NUM_BUCKETS = 256
 """Enough for three hundred thousand years, so that no clock ends a broker."""
 UNKNOWN_CODE = "UNKNOWN"
@@ -70,6 +71,7 @@ class RequestCounts:
         self.queue = Buckets()
         self.local = Buckets()
         self.remote = Buckets()
+        self.throttle = Buckets()
         self.response_queue = Buckets()
         self.send = Buckets()
         self.total = Buckets()

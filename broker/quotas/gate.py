@@ -102,6 +102,7 @@ class QuotaGate:
         size_bytes = 0 if paid is sensor else request.header.size_bytes
         if owed_s := sensor.take(size_bytes, now) if size_bytes else sensor.held_s(now):
             mute(request.connection, sensor, owed_s)
+            request.note_throttled(owed_s)
             request.on_answer(partial(_tell, sensor))
         return handler(request)
 
@@ -136,6 +137,7 @@ class QuotaGate:
         if not owed_s:
             return None
         mute(request.connection, sensor, owed_s)
+        request.note_throttled(owed_s)
         return throttled(message, owed_s), regions
 
     # --- time --------------------------------------------------------------------------------------------------------
@@ -192,7 +194,7 @@ class _Watch:
     def __init__(self, clock: Callable[[], float], sensor: Sensor, request: RequestInHand[Any]) -> None:
         self._clock = clock
         self._sensor = sensor
-        self._connection = request.connection
+        self._request = request
         self._began: float | None = None
         self._spent_s = 0.0
         request.on_answer(self._answered)
@@ -216,11 +218,13 @@ class _Watch:
             return 0.0
         owed_s = self._sensor.take(spent_s * 100, trio.current_time())
         if owed_s:
-            mute(self._connection, self._sensor, owed_s)
+            mute(self._request.connection, self._sensor, owed_s)
         return owed_s
 
     def _answered(self, message: Message | None, regions: Regions) -> tuple[Message, Regions] | None:
         owed_s = self.charge()
+        if owed_s:
+            self._request.note_throttled(owed_s)
         return (throttled(message, owed_s), regions) if owed_s and message is not None else None
 
 

@@ -120,6 +120,7 @@ class MutationGate:
         owed_s = sensor.meter.owed_s(now)
         if owed_s:
             mute(request.connection, sensor, owed_s)
+            request.note_throttled(owed_s)
             message = throttled(message, owed_s)
         return message, regions
 

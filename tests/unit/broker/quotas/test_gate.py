@@ -161,6 +161,10 @@ async def test_who_owes_time_waits_with_any_request_by_any_connection(autojump_c
         began = trio.current_time()
         await other.request(produce_request())
         assert trio.current_time() - began == pytest.approx(2.0, abs=0.01)
+        counts = pipeline.channel.counts.rows
+        throttled_us = [counts[key].throttle.total for key in (ApiKey.METADATA, ApiKey.PRODUCE)]
+        assert throttled_us == pytest.approx([2e6, 2e6], rel=0.01), "who was muted, and who stood in line"
+        assert counts[ApiKey.PRODUCE].queue.total < 1e5 > counts[ApiKey.PRODUCE].total.total
 
 
 @pytest.mark.parametrize(
