@@ -5,6 +5,7 @@
 | producer_byte_rate | the bytes of Produce requests | as they come |
 | consumer_byte_rate | the record batches in answers to Fetch | as they leave; left out while something is owed |
 | request_percentage | time of the event loop in handlers, of any API | as they return; waiting costs nothing |
+| | (those that queue are counted, muted and told, but stand in no line) | |
 | controller_mutation_rate | partitions created and deleted | `mutations` |
 
 This gate stands before the handlers only while there is such a quota (`RequestChannel.switch_gate`). Exempt is what
@@ -158,8 +159,10 @@ class QuotaGate:
             watch.charge()
         if isinstance(remainder, Held):
             request.hooks = hooks
-        if remainder is None or isinstance(remainder, Held | InSteps):
+        if remainder is None or isinstance(remainder, Held):
             return remainder
+        if isinstance(remainder, InSteps):
+            return _TimedSteps(watch, remainder)
         return partial(_await_timed, watch, remainder)
 
     async def _timed_queued(self, handler: Handler, request: RequestInHand[Request]) -> Any:
@@ -247,6 +250,18 @@ class _Steps:
                 send = partial(steps.send, (yield asked))
             except BaseException as error:
                 send = partial(steps.throw, error)
+
+
+class _TimedSteps(InSteps):
+    """Work in steps, which stays that for the channel; the others that run in between are not timed."""
+
+    def __init__(self, watch: _Watch, steps: InSteps) -> None:
+        super().__init__(iter(()))
+        self._watch = watch
+        self._steps = steps
+
+    async def __call__(self) -> None:
+        await _await_timed(self._watch, self._steps)
 
 
 async def _await_timed(watch: _Watch, begin: Callable[[], Awaitable[Any]]) -> Any:

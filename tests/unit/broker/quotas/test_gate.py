@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from strandline.broker.network.request_channel import Handler
 from strandline.broker.quotas.entities import DEFAULT, OF_CLIENTS, QuotaEntity
 from strandline.broker.quotas.gate import QuotaGate
 from strandline.broker.quotas.sensors import Sensors, Windows
+from strandline.broker.steps import PARTITIONS_PER_STEP, InSteps
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import (
     ApiVersionsRequest,
@@ -30,6 +31,8 @@ from strandline.protocol.messages import (
     FetchResponse,
     FetchTopic,
     FetchTopicResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
     MetadataRequest,
     MetadataResponse,
     OffsetForLeaderEpochRequest,
@@ -88,6 +91,15 @@ async def gated(
         clock.now += clock.cost_s
         request.respond(MetadataResponse([], []))
 
+    def list_offsets(request: RequestInHand[ListOffsetsRequest]) -> InSteps:
+        def work() -> Iterator[int]:
+            for _ in range(2):
+                clock.now += clock.cost_s
+                yield PARTITIONS_PER_STEP
+            request.respond(ListOffsetsResponse([]))
+
+        return InSteps(work())
+
     async def create(request: RequestInHand[CreateTopicsRequest]) -> CreateTopicsResponse:
         clock.now += clock.cost_s
         await trio.sleep(1)
@@ -99,6 +111,7 @@ async def gated(
         ApiKey.FETCH: fetch,
         ApiKey.METADATA: metadata,
         ApiKey.CREATE_TOPICS: create,
+        ApiKey.LIST_OFFSETS: list_offsets,
         ApiKey.API_VERSIONS: lambda request: request.respond(ApiVersionsResponse(0, [])),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda request: request.respond(OffsetForLeaderEpochResponse([])),
     }
@@ -150,6 +163,14 @@ async def test_the_time_of_handlers_is_counted_and_what_they_wait_is_not(autojum
         assert created is not None and isinstance(created.message, CreateTopicsResponse)
         [sensor] = sensors["request_percentage"]._sensors.values()
         assert sensor.meter.owed_s(trio.current_time()) == pytest.approx(1.0, abs=0.01)
+
+
+async def test_work_in_steps_is_counted_step_by_step(autojump_clock: MockClock) -> None:
+    async with gated("request_percentage", 10) as (pipeline, clock, _, _):
+        clock.cost_s = 0.15
+        answer = await (await pipeline.connect()).request(ListOffsetsRequest([]))
+        assert answer is not None and isinstance(answer.message, ListOffsetsResponse)
+        assert answer.message.throttle_time_ms == 2000
 
 
 async def test_who_owes_time_waits_with_any_request_by_any_connection(autojump_clock: MockClock) -> None:
