@@ -22,6 +22,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from strandline.runtime.processes.stopwatch import now_s
+from strandline.spark_connector.driver_log import planned_batch, tell
 from strandline.spark_connector.errors import (
     CustomSchema,
     InvalidOption,
@@ -152,7 +154,11 @@ class StrandlineReader(DataSourceReader):  # type: ignore[misc]  # pyspark has n
         """On the driver: resolve all offsets to one snapshot below the high watermarks, and split it."""
         from strandline.spark_connector.reading.reader import plan_ranges
 
-        return [RangePartition(each) for each in plan_ranges(self.options, warn)]
+        began_s = now_s()
+        planned = plan_ranges(self.options, warn)
+        if self.options.log_reads:
+            tell(planned_batch(planned).line((now_s() - began_s) * 1000))
+        return [RangePartition(each) for each in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """On an executor. Where there is nothing to read, Spark calls this once with a partition that is not ours."""

@@ -194,6 +194,7 @@ class SourceOptions:
     columns: tuple[str, ...]
     poll_timeout_ms: int | None
     isolation_level: str
+    log_reads: bool
     condition: Condition
     client_settings: Mapping[str, str]
     warnings: tuple[str, ...]

@@ -74,6 +74,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sou
         columns=_columns(given),
         poll_timeout_ms=positive(given, "kafkaConsumer.pollTimeoutMs"),
         isolation_level=_isolation_level(given),
+        log_reads=boolean(given, "logReads", True),
         condition=condition(given["where"]) if "where" in given else EVERYTHING,
         client_settings=settings,
         warnings=(*without_effect, *warnings),

@@ -238,6 +238,15 @@ OPTIONS = (
         Use.SOURCE,
         f"How long a task waits for records; `spark.network.timeout` by default, or {DEFAULT_POLL_TIMEOUT_MS}.",
     ),
+    Option(
+        "logReads",
+        "true or false",
+        "true",
+        Use.SOURCE,
+        "One line in the driver's log for each read and each batch of a stream that is planned: offsets, partitions, "
+        "tasks, time, and how far each topic is behind the latest offsets.",
+        f"{_OURS}; its source tells the lag in the query's progress, where no source in Python can.",
+    ),
     # --- Streams ---
     Option(
         "maxOffsetsPerTrigger",

@@ -178,6 +178,7 @@ def _write(spark: SparkSession, options: ArchiveOptions, wanted: Mapping[int, Of
         .option("failOnDataLoss", "true")
         .option("maxRecordsPerPartition", str(RECORDS_PER_TASK))
         .option("includeHeaders", "true")
+        .option("logReads", "false")
         .load()
     )
     with session_settings(spark, _PARQUET):

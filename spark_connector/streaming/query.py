@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from strandline.client.errors import ClientError
 from strandline.protocol.records import InvalidBatch, scan
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
+from strandline.spark_connector.driver_log import PlannedBatch, planned_batch
 from strandline.spark_connector.errors import InvalidOption, OffsetGone, SourceError, StartBeyondLog, StartOffsetReset
 from strandline.spark_connector.options.request import SpecificOffsets
 from strandline.spark_connector.options.stream_options import StreamOptions
@@ -64,6 +65,8 @@ class StreamQuery:
         self._last_batch_ms: int | None = None
         self._sampled: dict[TopicPartition, float] = {}
         self._batches = 0
+        self.planned: PlannedBatch | None = None
+        """What `plan` said last, in figures."""
 
     # --- What Spark asks for ---
 
@@ -132,16 +135,24 @@ class StreamQuery:
         self._batches += 1
         at = effective_start(from_json(start), upto)
         self._check_begins(at)
-        planned = ranges(at, upto, self._seen(upto), self._losses, self._target)
+        seen = self._seen(upto)
+        planned = ranges(at, upto, seen, self._losses, self._target)
         source = self._options.source
         # By partitions, whoever leads them now: a batch that is repeated is divided into the same tasks, by which a
         # sink knows what it has written.
-        return tasks(
+        result = tasks(
             planned,
             {TopicPartition(each.topic, each.partition): number for number, each in enumerate(planned)},
             min_partitions=source.min_partitions,
             max_records_per_partition=source.max_records_per_partition,
         )
+        # A partition that the batch does not know yet is all left.
+        left = {
+            each: max(0, held.latest - max(held.earliest, upto.positions.get(each, 0)))
+            for each, held in seen.held.items()
+        }
+        self.planned = planned_batch(result, left, self._sampled)
+        return result
 
     def completed(self, end: Mapping[str, Any]) -> None:
         """Spark has written down that everything below `end` was processed."""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from strandline.runtime.client_environment import production_client_environment
+from strandline.runtime.processes.stopwatch import now_s
+from strandline.spark_connector.driver_log import tell
 from strandline.spark_connector.errors import SourceError, warn
 from strandline.spark_connector.options.stream_options import StreamOptions
 from strandline.spark_connector.reading.failures import named_failures
@@ -83,8 +85,13 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     @in_one_sentence()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        began_s = now_s()
         with named_failures():
-            return [RangePartition(each) for each in self._driver().plan(start, end)]
+            driver = self._driver()
+            planned = driver.plan(start, end)
+        if self.options.source.log_reads and planned and driver.planned is not None:
+            tell(driver.planned.line((now_s() - began_s) * 1000))
+        return [RangePartition(each) for each in planned]
 
     @in_one_sentence()
     def commit(self, end: dict[str, Any]) -> None:

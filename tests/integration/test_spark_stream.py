@@ -105,6 +105,7 @@ def test_limited_batches_come_to_the_end_and_a_restart_goes_on(
     first = query.progress[0].sources[0]
     assert json.loads(first.endOffset)[topic.name] == {"0": 10, "1": 10}
     assert json.loads(first.latestOffset)[topic.name] == {"0": 25, "1": 25}, "what is left to read is to be seen"
+    assert dict(first.metrics) == {}, "Spark takes none of a source in Python: driver_log.py tells the lag"
     topic.write(5, partitions=1)
     query.run()
     assert query.numbers() == list(range(55))
