@@ -262,7 +262,9 @@ async def test_an_api_between_brokers_is_refused_on_a_client_listener() -> None:
         assert await client.request(MetadataRequest()) is not None
 
 
-async def test_submitted_work_runs_in_the_handler_tasks_and_answers_by_itself() -> None:
+async def test_submitted_work_runs_in_the_handler_tasks_and_answers_by_itself(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     async def cold_read(request: RequestInHand) -> None:
         await trio.lowlevel.checkpoint()
         metadata(request)
@@ -281,7 +283,7 @@ async def test_submitted_work_runs_in_the_handler_tasks_and_answers_by_itself() 
         assert await correlation_ids(client, 5) == [0, 1, 2, 3, 4]
 
 
-async def test_a_bug_at_the_end_of_a_burst_closes_that_connection_only() -> None:
+async def test_a_bug_at_the_end_of_a_burst_closes_that_connection_only(autojump_clock: trio.testing.MockClock) -> None:
     broken = True
 
     def end_of_burst() -> None:
