@@ -212,6 +212,7 @@ class Broker:
         self.listeners = Listeners(
             self.config_changes.config, self.environment.network, self.channel, self._log, self.quotas.connections
         )
+        self._add_metrics()
         self.health = HealthCheck(
             self.broker_id,
             versions(),
@@ -223,8 +224,11 @@ class Broker:
             self.coordination,
             self.listeners,
             self.environment.wall_clock,
+            self.broker_sources.volumes.known,
+            self.cleaning.left_alone,
+            self.metrics.failing,
+            self._log,
         )
-        self._add_metrics()
 
     def _add_metrics(self) -> None:
         """In the order in which they are told."""
@@ -400,6 +404,7 @@ class Broker:
             DiskFailures(logs, replicas, burst, environment.blocking, self._log).run,
             self.registration.run,
             self.broker_sources.run,
+            self.health.problems.run,
             CsvReporter(self.metrics.collect, config, environment, self._log).run,
             partial(self.config_changes.run, self.topic_configs, replicas, burst),
             self.cleaning.run,
@@ -450,7 +455,7 @@ class Broker:
         """1 leadership moves away while everything still runs; 2 nobody new gets in; 3 this broker leads nothing any
         more, and answers that are due leave; 4 the rest ends; the logs are closed and the clean marker written by the
         caller, last."""
-        self.health.leaving = True
+        self.health.leave()
         self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
         # 1
         await self._hand_over()

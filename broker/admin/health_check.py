@@ -11,16 +11,20 @@ by then, and will only say so when it is reached again. A broker that leaves is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from strandline.broker.admin.problem_search import ProblemSearch
+from strandline.broker.admin.problem_watch import ProblemWatch
 from strandline.broker.membership.registration import Registration
 from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.network.listeners import Listeners
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.types import NO_BROKER
 from strandline.runtime.coordination import Coordination
+from strandline.runtime.disk import DiskSpace
 from strandline.runtime.environment import WallClock
+from strandline.runtime.logging import Logger
 from strandline.storage.manager.log_manager import LogManager
 
 MOST_NAMED = 5
@@ -50,7 +54,12 @@ class HealthCheck:
         coordination: Coordination,
         listeners: Listeners,
         wall_clock: WallClock,
+        volumes: Callable[[], Mapping[str, DiskSpace]],
+        left_alone: Callable[[], Collection[Partition]],
+        failing_sources: Mapping[str, str],
+        log: Logger,
     ) -> None:
+        """The last ones: see `ProblemSearch`."""
         self._broker_id = broker_id
         self._versions = versions
         self._cluster_id = cluster_id
@@ -62,9 +71,16 @@ class HealthCheck:
         self._coordination = coordination
         self._listeners = listeners
         self._wall_clock = wall_clock
+        search = ProblemSearch(
+            broker_id, metadata, partitions, logs, coordination, volumes, left_alone, failing_sources
+        )
+        self.problems = ProblemWatch(search, wall_clock, log)
         self._caught_up = False
-        self.leaving = False
-        """Set when the broker begins to shut down."""
+        self._leaving = False
+
+    def leave(self) -> None:
+        """The broker begins to shut down."""
+        self._leaving = self.problems.is_over = True
 
     def check(self) -> Health:
         """What holds now."""
@@ -91,11 +107,12 @@ class HealthCheck:
                     "under_replicated": sum(leadership.is_under_replicated for leadership in led),
                     "offline": sum(partition.failed for partition in self._partitions.values()) + len(self._refused),
                 },
+                "problems": self.problems.now(),
             },
         )
 
     def _waits(self, broker_epoch: int) -> tuple[str, ...]:
-        if self.leaving:
+        if self._leaving:
             return ("shutting down",)
         if broker_epoch < 0:
             return ("not registered in ZooKeeper",)

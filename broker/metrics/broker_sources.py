@@ -53,7 +53,7 @@ class BrokerSources:
     ) -> None:
         self._ends = EndOffsets(data.replicas, EndQuestions(data.replicas, environment.network).ask_leader)
         self._loop = LoopWatch()
-        self._volumes = OfVolumes(logs, environment.disk, environment.blocking)
+        self.volumes = OfVolumes(logs, environment.disk, environment.blocking)
 
         def is_per_partition() -> bool:
             return config.value.metrics_per_partition
@@ -68,7 +68,7 @@ class BrokerSources:
             "purgatories": OfPurgatories(data.deadlines, data.replicas),
             "groups": OfGroups(groups, self._ends, bounds, is_per_partition),
             "logs": OfLogs(logs, housekeeping, cleaning),
-            "volumes": self._volumes,
+            "volumes": self.volumes,
             "quotas": OfQuotas(quotas.rows, bounds),
             "loop": OfLoop(self._loop, listeners.connections),
             "ZooKeeper": OfZooKeeper(coordination),
@@ -86,4 +86,4 @@ class BrokerSources:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._ends.run)
             nursery.start_soon(self._loop.run)
-            nursery.start_soon(self._volumes.run)
+            nursery.start_soon(self.volumes.run)

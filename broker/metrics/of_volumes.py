@@ -50,14 +50,18 @@ class OfVolumes:
                 return  # whoever writes there finds out
             self._found[path] = space, trio.current_time()
 
-    def __call__(self) -> Iterator[Metric]:
+    def known(self) -> dict[str, DiskSpace]:
+        """Directory → its room, where that was asked of late; has it asked anew."""
         self._scraped.unpark_all()
         now_s = trio.current_time()
-        known = {
+        return {
             directory.path: found[0]
             for directory in self._logs.directories.online()
             if now_s - (found := self._found.get(directory.path, (DiskSpace(0, 0), -math.inf)))[1] < GOOD_FOR_S
         }
+
+    def __call__(self) -> Iterator[Metric]:
+        known = self.known()
         name, text = "strandline_log_directory_free_bytes", "Bytes that the volume of this log directory has left"
         yield from _each(name, text, {path: space.free_bytes for path, space in known.items()})
         name, text = "strandline_log_directory_size_bytes", "Bytes of the volume of this log directory"

@@ -27,6 +27,8 @@ class MetricSources:
         self._log = RateLimited(log, interval_s=FAILURE_TOLD_INTERVAL_S)
         self._sources: dict[str, Source] = {}
         self._failures: dict[str, int] = {}
+        self.failing: dict[str, str] = {}
+        """Which sources the last scrape that asked them had to leave out, and why."""
 
     def add(self, name: str, source: Source) -> None:
         """name: for the log, and for the label of the failures; no two have the same."""
@@ -41,8 +43,10 @@ class MetricSources:
         for name, source in list(self._sources.items()):
             try:
                 yield from _without_repeats(source, taken)
+                self.failing.pop(name, None)
             except Exception as error:  # a bug of one source: no reason to tell nothing of the others
                 self._failures[name] += 1
+                self.failing[name] = repr(error)
                 self._log.error(name, "metrics of this source are left out", source=name, error=repr(error))
         yield from counters(
             FAILURES,
