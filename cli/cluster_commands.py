@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from strandline.cli.cluster_problems import problem_lines, problems_of
 from strandline.cli.cluster_state import DATA_VARIABLE, DEFAULT_DATA_DIR
 from strandline.cli.options import key_value, output_option, show_json
+from strandline.cli.session import session_of
 from strandline.cli.wording import counted
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from strandline.client.reassignments import OngoingReassignment
     from strandline.protocol.messages import MetadataPartition, MetadataResponse
     from strandline.protocol.types import TopicPartition
+    from strandline.runtime.network import Address
 
 _MEGABYTE = 1_000_000
 MOST_LINES = 10
@@ -110,6 +113,8 @@ def _must_be_named(data_dir: Path) -> bool:
 def status(ctx: click.Context, data_dir: Path, output: str) -> None:
     """Show the embedded cluster: processes, addresses, controller, partitions that lack something, and why.
 
+    Below the members stands a line for each problem that a broker tells: what, where, since when and what to do.
+
     Exit code 1 unless every process runs and answers, every partition has a leader and its full ISR, and nothing holds
     up the deletion of a topic.
     """
@@ -120,6 +125,8 @@ def status(ctx: click.Context, data_dir: Path, output: str) -> None:
         show_json("status", **report)
     else:
         show(report)
+        for line in problem_lines(report, session_of(ctx).now_ms()):
+            click.echo(line)
         click.echo(f"\n{verdict(report)}")
     ctx.exit(0 if report["healthy"] else 1)
 
@@ -176,6 +183,7 @@ def describe(cluster: EmbeddedCluster) -> dict[str, Any]:
         "brokers": brokers,
         "controller_id": witness.controller_id if witness else None,
         **what_witness_says(witness, _moves(witness, ",".join(str(cluster.address(each)) for each in answers))),
+        **_problems(witness, {each: cluster.address(each) for each in answers}),
     }
     report["healthy"] = (
         witness is not None
@@ -204,6 +212,23 @@ def _moves(witness: MetadataResponse | None, bootstrap_servers: str) -> Mapping[
     except ClientError:
         pass
     return found
+
+
+def _problems(witness: MetadataResponse | None, addresses: Mapping[int, Address]) -> dict[str, Any]:
+    """What the brokers that answer say of themselves; None for each where there is none."""
+    if witness is None:
+        return dict.fromkeys(("problems", "problems_untold"))
+    from strandline import Admin
+    from strandline.client.errors import ClientError
+    from strandline.client.metadata import BrokerView
+
+    brokers = {broker_id: BrokerView(broker_id, address) for broker_id, address in addresses.items()}
+    try:
+        with Admin(",".join(map(str, addresses.values())), request_timeout_ms=_ANSWER_TIMEOUT_MS) as admin:
+            problems, untold = problems_of(admin, brokers, witness.cluster_id)
+    except ClientError as error:
+        problems, untold = [], [{"broker": broker_id, "why": str(error)} for broker_id in brokers]
+    return {"problems": problems, "problems_untold": untold}
 
 
 def what_witness_says(

@@ -1,0 +1,103 @@
+"""`strandline status` shows what brokers tell that somebody must act on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from strandline import Admin
+from strandline.cli import cluster, cluster_commands
+from strandline.cli.cluster_problems import problems_of
+from strandline.client.metadata import BrokerView
+from strandline.runtime import http_client
+from strandline.runtime.network import Address, CannotConnect
+from unit.cli.conftest import NOW_MS
+
+FOUND = {
+    "level": "warning",
+    "what": "1 partition is under-replicated; not in sync: broker 3",
+    "where": "t-0",
+    "since_ms": NOW_MS - 240_000,
+    "remedy": "start the missing brokers, or see what slows them down",
+}
+OFFLINE = {**FOUND, "level": "error", "where": "/data", "since_ms": NOW_MS - 1000}
+HEALTHY = {
+    "data_dir": "d",
+    "zookeeper": {"state": "up", "address": "h:2181", "pid": 1, "resident_bytes": None},
+    "brokers": [],
+    "controller_id": 1,
+    "topics": 1,
+    "partitions": 1,
+    "without_leader": 0,
+    "under_replicated": 0,
+    "refused_replicas": [],
+    "unfinished_deletions": [],
+    "healthy": True,
+}
+
+
+class Listening:
+    """An admin client: each broker's admin port has the number 9000 + its id."""
+
+    def describe_configs(self, kind: object, name: str, **_: object) -> list[SimpleNamespace]:
+        return [SimpleNamespace(name="admin.listener", value=f"localhost:{9000 + int(name)}")]
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, of_broker: dict[int, list[dict[str, object]]]) -> None:
+    def get(address: Address, *_: object) -> tuple[int, bytes]:
+        broker_id = address.port - 9000
+        if broker_id not in of_broker:
+            raise CannotConnect(f"cannot connect to {address}")
+        status = {"broker_id": broker_id, "cluster_id": "c", "problems": of_broker[broker_id]}
+        return 200, json.dumps(status).encode()
+
+    monkeypatch.setattr(http_client, "get", get)
+
+
+def test_every_broker_is_asked_and_errors_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, {1: [FOUND], 2: [OFFLINE]})
+    brokers = {each: BrokerView(each, Address("localhost", 9091 + each)) for each in (1, 2, 3)}
+    found, untold = problems_of(cast(Admin, Listening()), brokers, "c")
+    assert found == [{"broker": 2, **OFFLINE}, {"broker": 1, **FOUND}]
+    [silent] = untold
+    assert silent["broker"] == 3 and silent["why"] == "cannot connect to localhost:9003"
+
+
+@pytest.fixture
+def status(shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs `strandline status` on a report."""
+
+    def run(report: dict[str, Any], *arguments: str) -> Any:
+        monkeypatch.setattr(cluster_commands, "describe", lambda _: report)
+        monkeypatch.setattr(cluster.EmbeddedCluster, "recorded", lambda folder: cluster.EmbeddedCluster(folder))
+        return shell("status", "--data", str(tmp_path), *arguments)
+
+    return run
+
+
+def test_a_line_says_what_where_since_when_and_what_to_do(status: Any) -> None:
+    ran = status({**HEALTHY, "problems": [{"broker": 1, **FOUND}], "problems_untold": []})
+    [line] = [line for line in ran.out.splitlines() if "t-0" in line]
+    assert line.startswith("warning: broker 1, t-0: 1 partition is under-replicated; not in sync: broker 3; since 20")
+    assert line.endswith(" UTC (4 min); start the missing brokers, or see what slows them down")
+
+
+def test_the_exit_code_goes_by_the_cluster_as_before(status: Any) -> None:
+    report = {**HEALTHY, "problems": [{"broker": 1, **OFFLINE}], "problems_untold": []}
+    assert status(report).code == 0
+    assert status({**report, "healthy": False}).code == 1
+
+
+def test_programs_get_them_whole(status: Any) -> None:
+    told = {"problems": [{"broker": 1, **FOUND}], "problems_untold": [{"broker": 2, "why": "refused"}]}
+    document = json.loads(status({**HEALTHY, **told}, "--output", "json").out)
+    assert {key: document[key] for key in told} == told
+
+
+def test_a_broker_that_does_not_tell_is_named(status: Any) -> None:
+    ran = status({**HEALTHY, "problems": [], "problems_untold": [{"broker": 2, "why": "refused"}]})
+    assert "broker 2 does not tell what is wrong with it: refused" in ran.out
