@@ -55,6 +55,13 @@ class Brake(Protocol):
         """Until this connection may go on, or is closed. Its reader calls it, and no other task."""
 
 
+class BeforeFrame(Protocol):
+    """What a gate asked of a connection before a large frame was received."""
+
+    def give_back(self, missing_bytes: int) -> None:
+        """The frame ended without so much of it."""
+
+
 def _ignore(path: str, error: OSError) -> None:
     """For connections that send no files of logs."""
 
@@ -124,7 +131,7 @@ class Connection:
         """Its reader waits, and what it waits with is for a peer that is to read an answer: `is_left` ends it."""
         self.brake: Brake | None = None
         """Set by a gate: it is waited for before anything more is read."""
-        self.before_frame: object = None
+        self.before_frame: BeforeFrame | None = None
         """What a gate noted of the large frame that is being received; gone with it."""
         self.pending_bytes = 0
         """Of responses that are encoded and not sent."""

@@ -25,6 +25,7 @@ from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import UNCHARGED_REQUEST_BYTES, Held, RequestChannel
 from strandline.broker.network.request_context import RequestContext
 from strandline.broker.network.request_reader import Next, RequestReader
+from strandline.protocol.api import Api
 from strandline.protocol.messages import Request
 from strandline.protocol.records import READER_SLACK_BYTES
 from strandline.runtime.beats import next_beat
@@ -263,12 +264,10 @@ class Processor:
         """Receive the frame that `connection.kept` begins into memory of its own, and handle it."""
         size, api = connection.expected_bytes, connection.expected_api
         assert api is not None
-        before_large = self._channel.before_large
-        if before_large is not None and (brake := before_large(connection, api, size)) is not None:
-            await brake.wait(connection)
         budget = self._channel.budget_of(api)
-        charged = 0
+        have = charged = 0
         try:
+            await self._before_large(connection, api, size)
             await budget.reserve(size)
             charged = size
             if connection.closed:
@@ -299,8 +298,18 @@ class Processor:
                 charged = await self._hand_over(connection, size)
             return Next.YIELD if next_ in (Next.READ, Next.QUEUED) else next_
         finally:
-            connection.before_frame = None
+            if connection.before_frame is not None:
+                connection.before_frame.give_back(size - have)
+                connection.before_frame = None
             budget.release(charged)
+
+    async def _before_large(self, connection: Connection, api: Api, size_bytes: int) -> None:
+        """Ask the gate until it lets the frame in: what it waits for may be another quota by then."""
+        while connection.before_frame is None and not connection.closed:
+            before_large = self._channel.before_large
+            if before_large is None or (brake := before_large(connection, api, size_bytes)) is None:
+                return
+            await brake.wait(connection)
 
     async def _drain(self, connection: Connection) -> str:
         """Wait until the responses that are due have left."""

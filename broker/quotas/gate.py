@@ -33,7 +33,7 @@ from strandline.broker.network.dialects import Regions
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import Handler, Held
 from strandline.broker.quotas.entities import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
-from strandline.broker.quotas.holding import InLine, InLineToPay, must_wait, mute, pay
+from strandline.broker.quotas.holding import InLine, InLineToPay, PaidFrame, must_wait, mute, pay
 from strandline.broker.quotas.sensors import Sensor, Sensors
 from strandline.broker.steps import InSteps
 from strandline.protocol.api import Api, ApiKey, Scheduling
@@ -100,7 +100,7 @@ class QuotaGate:
         if (paid := request.connection.before_frame) is None and must_wait(request.connection, sensor, now):
             return Held(InLine(sensor, has_answer=request.message.has_answer))
         # What was received by a quota that counts no more is charged to the one that does.
-        size_bytes = 0 if paid is sensor else request.header.size_bytes
+        size_bytes = 0 if isinstance(paid, PaidFrame) and paid.sensor is sensor else request.header.size_bytes
         if owed_s := sensor.take(size_bytes, now) if size_bytes else sensor.held_s(now):
             mute(request.connection, sensor, owed_s)
             request.note_throttled(owed_s)

@@ -5,10 +5,11 @@ with `throttle_time_ms`, and is not read for that time (KIP-219). `InLine`: a re
 was sent ahead, while something is owed; it waits in its connection, first come, first served, one at a time. So many
 connections that share a quota pass together what one of them would.
 
-Where the quota is altered or removed everybody is let go at once (`let_go`), and the requests in line come to the gate
-again. A connection that closes leaves the line, also where its peer does: that shows within a second or two
-(`Connection.is_left`), and its request is neither handled nor charged. Or each client that gives up and comes again
-would stand behind its own dead request. What has no answer (acks=0) stays: nobody asks for it again.
+Where the quota is altered or removed everybody is let go at once (`let_go`), and what is in line comes to the gate
+again, frames that are still to be received, too. A connection that closes leaves the line, also where its peer does:
+that shows within a second or two (`Connection.is_left`), and its request is neither handled nor charged. Or each client
+that gives up and comes again would stand behind its own dead request. What has no answer (acks=0) stays, unless it is a
+large frame, of which that is not known before it is received: nobody asks for it again.
 """
 
 from __future__ import annotations
@@ -70,23 +71,43 @@ class InLine:
 
 class InLineToPay(InLine):
     """Of a large frame that is still to be received: it is charged at its turn, so that those behind it wait for that
-    and not for its last byte."""
+    and not for its last byte. Where another quota counts by then it is charged nothing, and comes to the gate again."""
 
     def __init__(self, sensor: Sensor, size_bytes: int) -> None:
         super().__init__(sensor)
         self._size_bytes = size_bytes
+        self._changes = sensor.changes
 
     async def wait(self, connection: Connection) -> None:
         await super().wait(connection)
         self._sensor.turn_of = None
-        if not connection.closed:
+        if not connection.closed and self._sensor.changes == self._changes:
             pay(connection, self._sensor, self._size_bytes)
+
+
+class PaidFrame:
+    """A large frame was charged before it was received."""
+
+    def __init__(self, sensor: Sensor, size_bytes: int) -> None:
+        self.sensor = sensor
+        self._size_bytes = size_bytes
+        self._counted = sensor.meter.counted
+        self._changes = sensor.changes
+
+    def give_back(self, missing_bytes: int) -> None:
+        """So much of it never came: or two hundred bytes that announce a hundred megabytes would hold everybody."""
+        sensor = self.sensor
+        if missing_bytes and sensor.changes == self._changes:
+            sensor.give_back(missing_bytes, self._counted * missing_bytes / self._size_bytes)
+            for first in sensor.line:
+                first.wake()
+                break
 
 
 def pay(connection: Connection, sensor: Sensor, size_bytes: int) -> None:
     """Charge a large frame before it is received."""
     sensor.take(size_bytes, trio.current_time())
-    connection.before_frame = sensor
+    connection.before_frame = PaidFrame(sensor, size_bytes)
 
 
 def mute(connection: Connection, sensor: Sensor, owed_s: float) -> None:

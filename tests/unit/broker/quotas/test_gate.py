@@ -17,6 +17,7 @@ from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import Handler
 from strandline.broker.quotas.entities import DEFAULT, OF_CLIENTS, QuotaEntity
 from strandline.broker.quotas.gate import QuotaGate
+from strandline.broker.quotas.holding import let_go
 from strandline.broker.quotas.sensors import Sensors, Windows
 from strandline.broker.steps import PARTITIONS_PER_STEP, InSteps
 from strandline.protocol.api import ApiKey
@@ -299,6 +300,41 @@ async def test_many_connections_with_large_requests_pass_what_one_would(size: in
                     nursery.start_soon(repeat, client)
         assert len(seen) * size <= 50_000 * 601 + size
         assert len(seen) * size >= 50_000 * 590 - size
+
+
+@pytest.mark.parametrize("is_another_first", [False, True])
+async def test_what_is_announced_and_never_comes_is_not_owed(is_another_first: bool, autojump_clock: MockClock) -> None:
+    """Also by one that waits in line until it may be received."""
+    async with gated("producer_byte_rate", 100_000) as (pipeline, _, sensors, seen):
+        liar, other = await pipeline.connect(), await pipeline.connect()
+        if is_another_first:
+            await other.send(request_frame(produce_request(1_000_000), attachments=bytes(1_000_000)))
+            await other.response()
+        await liar.send(request_frame(produce_request(100_000_000), attachments=b"")[:200])
+        await trio.sleep(20)
+        liar.transport.close()
+        began, before = trio.current_time(), len(seen)
+        await other.send(request_frame(produce_request(100), attachments=bytes(100)))
+        assert await other.response() is not None
+        assert len(seen) == before + 1
+        assert trio.current_time() - began < 5
+        [sensor] = sensors["producer_byte_rate"]._sensors.values()
+        assert sensor.meter.owed_s(trio.current_time()) < 1
+
+
+async def test_large_frames_in_line_are_let_go_with_their_quota(autojump_clock: MockClock) -> None:
+    size = 2_000_000
+    async with gated("producer_byte_rate", 100_000) as (pipeline, _, sensors, seen):
+        large = request_frame(produce_request(size), attachments=bytes(size))
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon((await pipeline.connect()).send, large)
+            await trio.sleep(1)
+            assert len(seen) == 1
+            for sensor in sensors["producer_byte_rate"].set_bounds({}, 0.0):
+                let_go(sensor)
+            await trio.sleep(1)
+            assert len(seen) == 5
 
 
 async def test_the_first_large_frame_of_a_connection_is_held_by_its_client_id(autojump_clock: MockClock) -> None:
