@@ -34,9 +34,14 @@ class ProblemWatch:
         await next_beat(BEAT_S)  # may be soon, and a broker that has just begun lacks everything
         while True:
             await next_beat(BEAT_S)
-            self._beat()
+            try:
+                self._beat()
+            except Exception as error:  # a bug of the search: no reason for a broker to end
+                self._log.error("the search for problems failed", error=repr(error), exc_info=error)
 
     def _beat(self) -> None:
+        if self.is_over:  # what goes on has not ended because this broker ends
+            return
         now_ms = self._wall_clock.now_ms()
         changes = self._tracker.beat(self._found(), now_ms)
         for found, _ in changes.begun:

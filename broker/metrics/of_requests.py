@@ -25,6 +25,11 @@ KAFKAS_NAMES = {
 }
 
 
+PARTS = tuple(stage for stage in STAGES if stage != "throttle")
+"""Of the total, and the total itself. For how long quotas hold is noted before the answer, so that the number of
+answered requests has not caught up with it."""
+
+
 class OfRequests:
     """A source. What is counted only grows; what is told as recent is what came since one to two minutes ago."""
 
@@ -65,7 +70,7 @@ class OfRequests:
             "strandline_request_stage_seconds",
             "Time of a request, by stage",
             ("request", "stage"),
-            (((name, stage), row.histogram(stage)) for name, row in rows for stage in STAGES),
+            (((name, stage), row.histogram(stage)) for name, row in rows for stage in PARTS),
         )
         counts = self._channel.counts
         for name, text, value in (

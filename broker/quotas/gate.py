@@ -200,6 +200,7 @@ class _Watch:
         self._request = request
         self._began: float | None = None
         self._spent_s = 0.0
+        self._has_muted = False
         request.on_answer(self._answered)
 
     def timed(self, step: Callable[[], Any]) -> Any:
@@ -221,11 +222,14 @@ class _Watch:
             return 0.0
         owed_s = self._sensor.take(spent_s * 100, trio.current_time())
         if owed_s:
+            self._has_muted = True
             mute(self._request.connection, self._sensor, owed_s)
         return owed_s
 
     def _answered(self, message: Message | None, regions: Regions) -> tuple[Message, Regions] | None:
         owed_s = self.charge()
+        if not owed_s and self._has_muted:  # it was charged when its handler was done, and is answered now
+            owed_s = self._sensor.held_s(trio.current_time())
         if owed_s:
             self._request.note_throttled(owed_s)
         return (throttled(message, owed_s), regions) if owed_s and message is not None else None

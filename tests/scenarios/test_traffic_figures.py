@@ -53,6 +53,7 @@ async def test_requests_are_counted_with_what_they_waited_for(autojump_clock: Mo
         assert found["strandline_request_stage_seconds_bucket Produce remote +Inf"] == produced
         assert found[f"{REQUESTS}_requests_total FetchFollower"] > 0
         assert found[f"{REQUESTS}_requestbytes Produce 0.50"] > 60
+        assert not any("stage_seconds" in name and "throttle" in name for name in found), "no part of the total"
         stages = [found[f"strandline_request_stage_seconds_sum Produce {stage}"] for stage in ("remote", "total")]
         assert stages[0] <= stages[1]
 

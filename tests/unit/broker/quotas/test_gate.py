@@ -167,6 +167,26 @@ async def test_the_time_of_handlers_is_counted_and_what_they_wait_is_not(autojum
         assert sensor.meter.owed_s(trio.current_time()) == pytest.approx(1.0, abs=0.01)
 
 
+async def test_an_answer_that_comes_later_tells_of_the_time_that_its_handler_took(autojump_clock: MockClock) -> None:
+    async with gated("request_percentage", 10) as (pipeline, clock, sensors, _):
+        parked: list[RequestInHand[ProduceRequest]] = []
+
+        def park(request: RequestInHand[ProduceRequest]) -> None:
+            clock.now += 0.3
+            parked.append(request)
+
+        pipeline.channel._behind_gates[ApiKey.PRODUCE] = park
+        pipeline.channel.switch_gate(QuotaGate(sensors, shares_listener=False, clock=clock))
+        client = await pipeline.connect()
+        await client.send(request_frame(produce_request()))
+        await trio.sleep(0.5)
+        parked[0].respond(ProduceResponse([]))
+        pipeline.channel.flush_responses()
+        answer = await client.response()
+        assert answer is not None and isinstance(answer.message, ProduceResponse)
+        assert answer.message.throttle_time_ms == 1500, "of 2 s that are owed"
+
+
 async def test_work_in_steps_is_counted_step_by_step(autojump_clock: MockClock) -> None:
     async with gated("request_percentage", 10) as (pipeline, clock, _, _):
         clock.cost_s = 0.15
