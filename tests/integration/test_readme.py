@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,10 @@ COMMANDS, PIPES = (
     [line.partition("  #")[0].strip() for line in text.splitlines() if line.startswith(("strandline ", "printf "))]
     for text in blocks("A cluster of one's own", "")
 )
-OPERATING = [line.partition("  #")[0].strip() for line in block("Operating it", "").splitlines()]
+OPERATING, ASKING = (
+    [line.partition("  #")[0].strip() for line in block("Operating it", language).splitlines() if line]
+    for language in ("", "sh")
+)
 
 
 @pytest.fixture
@@ -51,12 +55,25 @@ def test_the_quick_start_works_as_it_is_written(folder: Path) -> None:
 
 
 def test_what_operators_type_works_as_it_is_written(folder: Path) -> None:
-    shown = {command: shell(command, folder) for command in filter(None, OPERATING)}
+    uneven = " || [ $? = 1 ]"  # how even the load is depends on the machine
+    shown = {command: shell(command + uneven * command.startswith("strandline load"), folder) for command in OPERATING}
     assert "9 partitions now" in shown["strandline topics --alter --topic orders --partitions 9"]
     [moved] = [said for command, said in shown.items() if "--wait" in command]
     assert "lie as planned" in moved and "Removed the throttle of topic orders" in moved
     assert "0 replicas to copy" not in moved
     assert "it may be stopped" in shown["strandline broker-decommission 4"]
+
+
+def test_quotas_and_figures_are_told_as_it_is_written(folder: Path) -> None:
+    shell("strandline up --brokers 1", folder)
+    told = shell("strandline configs describe --broker 1 admin.listener --output json", folder)
+    [port] = re.findall(r"127\.0\.0\.1:(\d+)", told)[:1]
+    shown = {command: shell(command.replace(":9644", f":{port}"), folder) for command in ASKING}
+    assert (
+        "alice" in shown["strandline quotas describe"] and "producer_byte_rate" in shown["strandline quotas describe"]
+    )
+    [figures] = [said for command, said in shown.items() if command.startswith("curl")]
+    assert "kafka_server_kafkaserver_brokerstate 3.0" in figures
 
 
 def test_what_users_of_other_tools_type_here_works_as_it_is_written(folder: Path) -> None:
