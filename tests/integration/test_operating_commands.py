@@ -213,7 +213,7 @@ def test_the_doctor_finds_what_is_wrong_in_a_cluster(operator: Operator) -> None
 
 
 def test_a_topic_is_watched_while_its_leader_dies_and_replayed_afterwards(operator: Operator) -> None:
-    topic = operator.topic("watched")
+    topic = operator.topic("followed")
     watching = operator.command("watch", topic, "--partition", "0", "--interval", "0.2", "--output", "json")
     with subprocess.Popen(watching, stdout=subprocess.PIPE, text=True, env=operator.environment) as process:
         limit = threading.Timer(TIMEOUT_S, process.kill)
