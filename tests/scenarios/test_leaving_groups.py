@@ -273,7 +273,8 @@ async def test_who_closes_while_another_task_polls_leaves_in_good_order(moment: 
         assert told == ["assigned", "revoked"]
         async with cluster.consumer(group_id="g") as other:
             committed = await other.committed(ALL)
-        assert len([at for at in committed.values() if at is not None]) == len(seen)
+        # Where it stood may be committed although nothing was handed out: then it is where it began.
+        assert len([at for at in committed.values() if at is not None and at.offset > 0]) == len(seen)
 
 
 async def test_who_goes_back_while_a_commit_is_under_way_is_found_there_by_the_next_one(autojump_clock) -> None:
