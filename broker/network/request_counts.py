@@ -164,7 +164,7 @@ class CountsByApi:
         counts.note_errors(answer)
 
     def named(self) -> Iterator[tuple[str, RequestCounts]]:
-        """By Kafka's names: Fetch by who asks, and for all."""
+        """By Kafka's names: Fetch by who asks."""
         for number, counts in self.rows.items():
             if number == ApiKey.FETCH:
                 yield "FetchConsumer", counts

@@ -1,6 +1,6 @@
-"""For `metrics_overhead.py`: a broker started with this folder in PYTHONPATH counts neither requests nor topics.
+"""For `metrics_overhead.py`: a broker with this folder in PYTHONPATH counts no requests, and no topics of fetches.
 
-What is left are the looks at the clock that end a burst.
+What is left are the looks at the clock that end a burst, and what each append adds to the counts of its topic.
 """
 
 from typing import Any
