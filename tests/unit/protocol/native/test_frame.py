@@ -57,6 +57,8 @@ def values(info: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
     match info:
         case kinds.IntType(ge=lowest, le=highest):
             return st.integers(-(2**63) if lowest is None else lowest, 2**63 - 1 if highest is None else highest)
+        case kinds.FloatType():
+            return st.floats(allow_nan=False)  # which equals nothing, itself included
         case kinds.BoolType():
             return st.booleans()
         case kinds.StrType():
