@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import trio
 from prometheus_client.core import Metric
 
-from strandline.broker.metrics.families import counter, counters, gauge, histograms, quantiles
+from strandline.broker.metrics.families import Labelled, counter, counters, gauge, histograms, quantiles
 from strandline.broker.network.request_channel import RequestChannel
 from strandline.broker.network.request_counts import STAGES, Buckets, RequestCounts, histogram_of, name_of_code
 from strandline.runtime.histogram import Histogram
@@ -39,6 +39,8 @@ class OfRequests:
         self._before: dict[tuple[str, str], list[int]] = {}
         """(request, stage) → the buckets of one window ago, and how many were answered by then."""
         self._before_that: dict[tuple[str, str], list[int]] = {}
+        self._without_error: dict[str, int] = {}
+        """As it was told last: a counter must not fall."""
 
     def __call__(self) -> Iterator[Metric]:
         rows = [(name, counts) for name, counts in self._channel.counts.named() if counts.requests]
@@ -48,9 +50,9 @@ class OfRequests:
         )
         yield from counters(
             f"{PREFIX}_errors",
-            "Error codes that stood in answers",
+            "Error codes that stood in answers; NONE: answers without any",
             ("request", "error"),
-            (((name, name_of_code(code)), n) for name, row in rows for code, n in sorted(row.errors.items())),
+            self._errors(rows),
         )
         for stage, (kafkas_name, help_text) in KAFKAS_NAMES.items():
             yield from quantiles(
@@ -82,6 +84,13 @@ class OfRequests:
         yield gauge("kafka_network_requestchannel_requestqueuesize", "Requests that wait for a handler", queued)
         unsent = len(self._channel.dirty)
         yield gauge("kafka_network_requestchannel_responsequeuesize", "Connections with answers to send", unsent)
+
+    def _errors(self, rows: list[tuple[str, RequestCounts]]) -> Iterator[Labelled]:
+        for name, row in rows:
+            told = self._without_error[name] = max(self._without_error.get(name, 0), row.without_error)
+            yield (name, name_of_code(0)), told
+            for code, count in sorted(row.errors.items()):
+                yield (name, name_of_code(code)), count
 
     def _turn(self, rows: list[tuple[str, RequestCounts]]) -> None:
         """Move the window on, once a minute."""

@@ -54,16 +54,22 @@ class Buckets:
         square = value * value
         self.counts[int(square * square).bit_length()] += count
 
+    def add_all(self, other: Buckets) -> None:
+        self.total += other.total
+        self.counts = [mine + others for mine, others in zip(self.counts, other.counts, strict=True)]
+
 
 class RequestCounts:
     """Of one API. A stage that took no time is not written down: see `histogram`."""
 
-    __slots__ = ("answered", "errors", "requests", "sizes", *STAGES)
+    __slots__ = ("answered", "errors", "failed", "requests", "sizes", *STAGES)
 
     def __init__(self) -> None:
         self.requests = 0
         self.answered = 0
         """Those whose answer is with the kernel, and those without an answer that are handled."""
+        self.failed = 0
+        """Answers in which an error code stood, also while they wait to leave; see `without_error`."""
         self.errors: dict[int, int] = {}
         """Error code → how often it stood in an answer."""
         self.sizes = Buckets()
@@ -76,15 +82,34 @@ class RequestCounts:
         self.send = Buckets()
         self.total = Buckets()
 
-    def note_error(self, code: int) -> None:
-        self.errors[code] = self.errors.get(code, 0) + 1
+    def note_answer(self, answer: Message) -> None:
+        """It will be `answered`: count it where it tells of an error."""
+        self.failed += self.note_errors(answer)
 
-    def note_errors(self, answer: Message) -> None:
-        """Whatever error codes stand in it."""
-        for codes in _codes_of(type(answer)):
-            for code in codes(answer):
-                if code:
-                    self.note_error(code)
+    def note_errors(self, answer: Message) -> bool:
+        """Whatever error codes stand in it; returns whether there is one."""
+        found = [code for codes in _codes_of(type(answer)) for code in codes(answer) if code]
+        for code in found:
+            self.errors[code] = self.errors.get(code, 0) + 1
+        return bool(found)
+
+    @property
+    def without_error(self) -> int:
+        """How many were answered without any error. It falls for a moment while an answer with one waits to leave."""
+        return max(self.answered - self.failed, 0)
+
+    def with_those_of(self, other: RequestCounts) -> RequestCounts:
+        """Both together, as they are now."""
+        both = RequestCounts()
+        for each in (self, other):
+            both.requests += each.requests
+            both.answered += each.answered
+            both.failed += each.failed
+            for code, count in each.errors.items():
+                both.errors[code] = both.errors.get(code, 0) + count
+            for name in ("sizes", *STAGES):
+                getattr(both, name).add_all(getattr(each, name))
+        return both
 
     def histogram(self, stage: str) -> Histogram:
         """Of a stage's times so far, or of `sizes` (in bytes instead of microseconds)."""
@@ -164,11 +189,12 @@ class CountsByApi:
         counts.note_errors(answer)
 
     def named(self) -> Iterator[tuple[str, RequestCounts]]:
-        """By Kafka's names: Fetch by who asks."""
+        """By Kafka's names: Fetch by who asks, and both together."""
         for number, counts in self.rows.items():
             if number == ApiKey.FETCH:
                 yield "FetchConsumer", counts
                 yield "FetchFollower", self.of_followers
+                yield "Fetch", counts.with_those_of(self.of_followers)
             else:
                 yield kafka_name(ApiKey(number)), counts
 

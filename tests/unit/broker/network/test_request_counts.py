@@ -6,6 +6,7 @@ import pytest
 import trio
 import trio.testing
 
+from strandline.broker.metrics.of_requests import OfRequests
 from strandline.broker.network.limits import ConnectionLimits
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_counts import STAGES, RequestCounts, kafka_name
@@ -137,8 +138,10 @@ async def test_fetches_are_told_apart_by_who_asks(autojump_clock: trio.testing.M
         await client.responses(1)
         await client.send(2 * request_frame(fetch(3)))
         await client.responses(2)
-        assert counts_of(pipeline, "FetchConsumer").answered == 1
-        assert counts_of(pipeline, "FetchFollower").answered == 2
+        for name, count in (("FetchConsumer", 1), ("FetchFollower", 2), ("Fetch", 3)):
+            counts = counts_of(pipeline, name)
+            assert (counts.requests, counts.answered) == (count, count)
+            assert counts.histogram("total").count == counts.histogram("sizes").count == count
 
 
 async def test_errors_are_counted_wherever_they_stand_in_an_answer(autojump_clock: trio.testing.MockClock) -> None:
@@ -159,7 +162,39 @@ async def test_errors_are_counted_wherever_they_stand_in_an_answer(autojump_cloc
             ErrorCode.UNSUPPORTED_VERSION: 1,
         }
         assert counts_of(pipeline, "Produce").requests == 2
-        assert counts_of(pipeline, "FetchConsumer").errors == {ErrorCode.INVALID_REQUEST: 1}
+        for name in ("FetchConsumer", "Fetch"):
+            assert counts_of(pipeline, name).errors == {ErrorCode.INVALID_REQUEST: 1}
+            assert counts_of(pipeline, name).without_error == 0
+        assert counts_of(pipeline, "Produce").without_error == 0
+
+
+async def test_answers_without_an_error_are_told_by_a_counter_that_never_falls(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    parked: list[RequestInHand] = []
+    failed = ProduceResponse([TopicProduceResponse("t", [PartitionProduceResponse(0, ErrorCode.REQUEST_TIMED_OUT)])])
+
+    def without_error() -> list[tuple[str, float]]:
+        samples = [sample for family in source() for sample in family.samples if sample.labels.get("error") == "NONE"]
+        return [(sample.name, sample.value) for sample in samples]
+
+    async with open_pipeline({ApiKey.PRODUCE: parked.append}) as pipeline:
+        source = OfRequests(pipeline.channel)
+        client = await pipeline.connect()
+        await client.send(produce_frames(4))
+        await trio.testing.wait_all_tasks_blocked()
+        name = "kafka_network_requestmetrics_errors_total"
+        assert without_error() == [(name, 0)]
+        for request in parked[:2]:
+            request.respond(OK, is_clean=True)
+        pipeline.channel.flush_responses()
+        assert without_error() == [(name, 2)]
+        parked[3].respond(failed)  # it waits for the answer before it
+        pipeline.channel.flush_responses()
+        assert without_error() == [(name, 2)]
+        parked[2].respond(OK)
+        pipeline.channel.flush_responses()
+        assert without_error() == [(name, 3)]
 
 
 async def test_requests_without_an_answer_are_counted_when_they_are_handled(
