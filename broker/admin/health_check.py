@@ -19,6 +19,7 @@ from strandline.broker.admin.problem_watch import ProblemWatch
 from strandline.broker.membership.registration import Registration
 from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.network.listeners import Listeners
+from strandline.broker.replication.offline_replicas import offline_replicas
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.types import NO_BROKER
 from strandline.runtime.coordination import Coordination
@@ -65,6 +66,7 @@ class HealthCheck:
         self._cluster_id = cluster_id
         self._metadata = metadata
         self._partitions = partitions
+        self._logs = logs
         self._refused = logs.refused
         self._directories = logs.directories
         self._registration = registration
@@ -105,7 +107,7 @@ class HealthCheck:
                     "hosted": len(self._partitions),
                     "led": len(led),
                     "under_replicated": sum(leadership.is_under_replicated for leadership in led),
-                    "offline": sum(partition.failed for partition in self._partitions.values()) + len(self._refused),
+                    "offline": offline_replicas(self._broker_id, self._metadata, self._partitions, self._logs),
                 },
                 "problems": self.problems.now(),
             },

@@ -10,12 +10,14 @@ from strandline.broker.groups.coordinator import GroupCoordinator
 from strandline.broker.metrics.bounds import Bounds
 from strandline.broker.metrics.end_offsets import EndOffsets, EndQuestions
 from strandline.broker.metrics.families import Source
+from strandline.broker.metrics.of_controller import OfController
 from strandline.broker.metrics.of_groups import OfGroups
 from strandline.broker.metrics.of_logs import OfLogs
 from strandline.broker.metrics.of_loop import LoopWatch, OfLoop
 from strandline.broker.metrics.of_machine import OfProcess, of_machine
+from strandline.broker.metrics.of_partitions import OfPartitions
 from strandline.broker.metrics.of_quotas import OfQuotas
-from strandline.broker.metrics.of_replication import OfFollowers, OfIsrs, OfLedPartitions, OfPurgatories
+from strandline.broker.metrics.of_replication import OfFollowers, OfIsrs, OfPurgatories
 from strandline.broker.metrics.of_requests import OfRequests
 from strandline.broker.metrics.of_topics import OfTopics
 from strandline.broker.metrics.of_volumes import OfVolumes
@@ -40,7 +42,7 @@ class BrokerSources:
         bounds: Bounds,
         config: CurrentConfig,
         channel: RequestChannel,
-        of_controller: Source,
+        of_controller: OfController,
         data: DataPlane,
         groups: GroupCoordinator,
         logs: LogManager,
@@ -60,11 +62,11 @@ class BrokerSources:
 
         self._sources: dict[str, Source] = {
             "requests": OfRequests(channel),
-            "topics": OfTopics(data.replicas, bounds, is_per_partition),
+            "topics": OfTopics(data.replicas, logs, bounds, is_per_partition),
             "controller": of_controller,
             "isrs": OfIsrs(data.isr_updates.counts),
             "followers": OfFollowers(data.followers, bounds),
-            "led partitions": OfLedPartitions(data.replicas, bounds, is_per_partition),
+            "partitions": OfPartitions(data.replicas, lambda: of_controller.leaderless, bounds, is_per_partition),
             "purgatories": OfPurgatories(data.deadlines, data.replicas),
             "groups": OfGroups(groups, self._ends, bounds, is_per_partition),
             "logs": OfLogs(logs, housekeeping, cleaning),

@@ -4,7 +4,8 @@ Kafka does, and nothing by the exporter's names: those are series of the cluster
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import trio
 from prometheus_client.core import Metric
@@ -38,12 +39,22 @@ _GAUGES = "kafka_controller_kafkacontroller"
 _STATS = "kafka_controller_controllerstats"
 
 
+class Leaderless(NamedTuple):
+    """A partition without a live leader. replicas, in_sync: how many, by its state in ZooKeeper."""
+
+    topic_partition: TopicPartition
+    replicas: int
+    in_sync: int
+
+
 class OfController:
     """A source."""
 
     def __init__(self, controller: Controller, bounds: Bounds) -> None:
         self._controller = controller
         self._bounds = bounds
+        self.leaderless: Sequence[Leaderless] = ()
+        """As the last scrape found them; nothing where this broker is not the controller."""
 
     def __call__(self) -> Iterator[Metric]:
         term = self._controller.term
@@ -65,19 +76,23 @@ class OfController:
 
     def _partitions(self, context: ControllerContext) -> Iterator[Metric]:
         """It looks at each partition: now and then it yields a family without samples, for the loop to turn."""
-        count = offline = imbalanced = 0
+        count = imbalanced = 0
+        leaderless: list[Leaderless] = []
         name, text = f"{_GAUGES}_offlinepartitionscount", "Partitions without a live leader"
         for topic in list(context.topics.values()):
             for partition in topic.assignment:
                 tp = TopicPartition(topic.name, partition)
                 count += 1
                 if topic.name not in context.deleting:
-                    offline += not context.has_live_leader(tp)
                     state = context.states.get(tp)
+                    if not context.has_live_leader(tp):
+                        in_sync = len(state.isr) if state is not None else 0
+                        leaderless.append(Leaderless(tp, len(context.replicas(tp)), in_sync))
                     imbalanced += state is None or state.leader != preferred_replica(context, tp)
                 if count % SLICE_SAMPLES == 0:
                     yield Metric(name, text, "gauge")
-        yield gauge(name, text, offline)
+        self.leaderless = leaderless
+        yield gauge(name, text, len(leaderless))
         text = "Partitions that another replica leads than the preferred one"
         yield gauge(f"{_GAUGES}_preferredreplicaimbalancecount", text, imbalanced)
         yield gauge(f"{_GAUGES}_globalpartitioncount", "Partitions of the cluster", count)

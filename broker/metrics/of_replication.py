@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
@@ -15,8 +15,6 @@ from strandline.broker.metrics.families import SLICE_SAMPLES, counter, gauges
 from strandline.broker.replication.deadlines import Deadlines
 from strandline.broker.replication.follower import Followers
 from strandline.broker.replication.isr_counts import IsrCounts
-from strandline.broker.replication.leadership import Leadership
-from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
 
 CLIENT = "Replica"
@@ -88,43 +86,3 @@ class OfPurgatories:
             if number % (SLICE_SAMPLES * 4) == 0:
                 yield Metric(name, text, "gauge")
         yield from gauges(name, text, ("delayedOperation",), [((kind,), float(size)) for kind, size in sizes.items()])
-
-
-class OfLedPartitions:
-    """A source: each partition that this broker leads, by the names of kafka_exporter. Of a partition there is one
-    leader, so there is one series of each in a cluster. is_per_partition: whether partitions have series of their
-    own."""
-
-    def __init__(self, replicas: Replicas, bounds: Bounds, is_per_partition: Callable[[], bool]) -> None:
-        self._replicas = replicas
-        self._bounds = bounds
-        self._is_per_partition = is_per_partition
-
-    def __call__(self) -> Iterator[Metric]:
-        if not self._is_per_partition():
-            return
-        led = [each for each in self._replicas.partitions.values() if each.leadership is not None]
-        for name, (text, figure) in _OF_LED.items():
-            family = f"kafka_topic_partition_{name}"
-            partitions = self._bounds.first(family, led, MAX_PARTITIONS)
-            yield from gauges(family, text, ("topic", "partition"), _rows(partitions, figure))
-
-
-_OF_LED: dict[str, tuple[str, Callable[[Partition, Leadership], float]]] = {
-    "current_offset": ("Where the partition ends for consumers", lambda each, _: each.high_watermark),
-    "oldest_offset": ("Where the partition begins", lambda each, _: each.log.log_start_offset),
-    "replicas": ("Replicas of the partition", lambda _, leads: len(leads.replicas)),
-    "in_sync_replica": ("Replicas that are in sync", lambda _, leads: len(leads.isr)),
-    "leader": ("The id of the broker that leads", lambda _, leads: leads.broker_id),
-    "leader_is_preferred": ("1: the first replica leads", lambda _, leads: leads.replicas[0] == leads.broker_id),
-    "under_replicated_partition": ("1: replicas lack in the ISR", lambda _, leads: leads.is_under_replicated),
-}
-
-
-def _rows(
-    partitions: Iterable[Partition], figure: Callable[[Partition, Leadership], float]
-) -> Iterator[tuple[tuple[str, str], float]]:
-    for partition in partitions:
-        if (leadership := partition.leadership) is not None:  # else it has gone since the scrape began
-            topic, index = partition.topic_partition
-            yield (topic, str(index)), float(figure(partition, leadership))

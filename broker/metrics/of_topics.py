@@ -12,9 +12,11 @@ from prometheus_client.core import Metric
 from strandline.broker.metrics.bounds import MAX_PARTITIONS, MAX_TOPICS, Bounds
 from strandline.broker.metrics.families import counter, counters, gauge, gauges
 from strandline.broker.replication.leadership import Leadership
+from strandline.broker.replication.offline_replicas import not_hosted
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
 from strandline.broker.replication.topic_counts import TopicTraffic
+from strandline.storage.manager.log_manager import LogManager
 
 PARTITIONS_PER_STEP = 1000
 _TRAFFIC = {
@@ -30,7 +32,7 @@ _TRAFFIC = {
 _OF_LEADERS: dict[str, tuple[str, Callable[[Partition], float]]] = {
     "underreplicated": ("1 where replicas are missing from the ISR", lambda p: _led(p).is_under_replicated),
     "insyncreplicascount": ("Replicas in the ISR", lambda p: len(_led(p).isr)),
-    "replicascount": ("Replicas", lambda p: len(_led(p).replicas)),
+    "replicascount": ("Replicas, without those that are being added", lambda p: _led(p).replication_factor),
     "underminisr": ("1 where the ISR is below min.insync.replicas", lambda p: not _led(p).has_enough_replicas),
     "atminisr": ("1 where one more that is lost stops acks=all", lambda p: _led(p).is_at_minimum),
     "laststableoffsetlag": ("Records between HW and LSO", lambda p: 0),
@@ -74,8 +76,11 @@ def _has_log(partition: Partition) -> bool:
 class OfTopics:
     """A source. is_per_partition: whether partitions have series of their own (`metrics.per.partition`)."""
 
-    def __init__(self, replicas: Replicas, bounds: Bounds, is_per_partition: Callable[[], bool]) -> None:
+    def __init__(
+        self, replicas: Replicas, logs: LogManager, bounds: Bounds, is_per_partition: Callable[[], bool]
+    ) -> None:
         self._replicas = replicas
+        self._logs = logs
         self._bounds = bounds
         self._is_per_partition = is_per_partition
 
@@ -120,14 +125,15 @@ class OfTopics:
                 under_replicated += leadership.is_under_replicated
                 under_minimum += not leadership.has_enough_replicas
                 at_minimum += leadership.is_at_minimum
-                moving += len(leadership.replicas) > leadership.replication_factor
+                moving += leadership.is_reassigned
+        offline += not_hosted(self._replicas.broker_id, self._replicas.metadata, partitions, self._logs)
         for name, help_text, value in (
             ("partitioncount", text, len(partitions)),
             ("leadercount", "Partitions that this broker leads", led),
             ("underreplicatedpartitions", "Led here, with replicas that are not in the ISR", under_replicated),
             ("underminisrpartitioncount", "Led here, with fewer in sync than min.insync.replicas", under_minimum),
             ("atminisrpartitioncount", "Led here, with as many in sync as min.insync.replicas", at_minimum),
-            ("offlinereplicacount", "Replicas whose log failed", offline),
-            ("reassigningpartitions", "Led here, with replicas that are being added", moving),
+            ("offlinereplicacount", "Replicas whose log failed, was refused or cannot be read", offline),
+            ("reassigningpartitions", "Led here, with replicas that are being added or removed", moving),
         ):
             yield gauge(f"kafka_server_replicamanager_{name}", help_text, value)

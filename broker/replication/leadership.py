@@ -129,6 +129,8 @@ class Leadership:
     lag_time_max_s: float
     replication_factor: int
     """How many of the replicas count for the minimum: not those that a reassignment is adding, until it is done."""
+    is_reassigned: bool
+    """A reassignment is adding or removing replicas."""
     leading_since_offset: int
     """Where the log ended when this broker began to lead without interruption. Until HW is there, what a predecessor
     has shown to clients may lie above it; an epoch that only follows on our own changes nothing of that."""
@@ -154,6 +156,7 @@ class Leadership:
         high_watermark: int,
         replicas: Iterable[int],
         replication_factor: int,
+        is_reassigned: bool = False,
         isr: Iterable[int],
         eligible: Iterable[int] = (),
         zk_version: int,
@@ -183,6 +186,7 @@ class Leadership:
             min_insync_replicas=min_insync_replicas,
             lag_time_max_s=lag_time_max_s,
             replication_factor=replication_factor,
+            is_reassigned=is_reassigned,
             leading_since_offset=predecessor.leading_since_offset if predecessor else log_end_offset,
             has_strangers=isr_members != members,
         )

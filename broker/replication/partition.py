@@ -243,6 +243,7 @@ class Partition:
             high_watermark=high_watermark,
             replicas=state.replicas,
             replication_factor=state.replication_factor,
+            is_reassigned=bool(state.adding_replicas or state.removing_replicas),
             isr=state.isr,
             eligible=state.eligible_leader_replicas,
             zk_version=state.partition_epoch,
