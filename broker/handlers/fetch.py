@@ -34,8 +34,9 @@ from strandline.protocol.messages import FetchRequest, FetchResponse, Message
 from strandline.protocol.types import NO_TOPIC
 from strandline.runtime.disk import FileRegion
 
-FAILURES = frozenset({ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR})
-"""What a topic's FailedFetchRequestsPerSec counts: a wrong broker, offset or epoch is no failure of the topic."""
+FAILURES = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR})
+"""What a topic's FailedFetchRequestsPerSec counts: as in Kafka a wrong broker, offset or epoch is no failure of the
+topic, nor is a bad disk."""
 
 
 class PendingFetch:
@@ -116,6 +117,7 @@ class PendingFetch:
         if not self._waits_long:
             self.answer()
         elif not self._is_abandoned():  # nobody looked at it: nothing changed in any of its partitions
+            self._handler.count_unread(self._partitions)
             self._send(Answer(FetchResponse([]), [], 0, False))
         return NEVER
 
@@ -254,14 +256,22 @@ class FetchHandler:
             withheld = not regions
             self._count(request, Answer(answer.response, [], 0, True, answer.is_clean) if withheld else answer)
 
+    def count_unread(self, partitions: list[Partition]) -> None:
+        """A fetch of these is answered without a look at them: it counts as any other that finds nothing."""
+        for partition in partitions:
+            self._replicas.traffic.of(partition.topic_partition.topic).fetch_requests += 1
+
     def _count(self, message: FetchRequest, answer: Answer) -> None:
+        """What an incremental fetch has read is counted by its session (`SessionReads`): its answer names only news."""
+        is_incremental = message.session_epoch > INITIAL_EPOCH
         traffic, position = self._replicas.traffic, 0
         is_follower = message.replica_id >= 0
         if is_follower:
             traffic.replication_bytes_out += answer.size_bytes
         for topic in answer.response.responses:
             row, end = traffic.of(topic.topic), position + len(topic.partitions)
-            row.fetch_requests += len(topic.partitions)
+            if not is_incremental:
+                row.fetch_requests += len(topic.partitions)
             if answer.size_bytes and not is_follower:
                 row.bytes_out += sum([region.length for region in answer.regions[position:end] if region is not None])
             if not answer.is_clean:

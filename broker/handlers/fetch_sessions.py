@@ -18,12 +18,14 @@ watermark or log start than was told last. After an error everything counts as n
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import msgspec
 
+from strandline.broker.handlers.session_reads import SessionReads
 from strandline.broker.replication.purgatory import ParkedFetch, Watch
+from strandline.broker.replication.topic_counts import TopicTraffic
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import FetchPartition, FetchPartitionData, FetchRequest, ForgottenTopic
 from strandline.protocol.messages.base import MAX_NAMED
@@ -104,11 +106,12 @@ class SessionFetch(ParkedFetch, Protocol):
 class FetchSession:
     """One of `FetchSessions`. `due`: those of `partitions` to be looked at, in the order of their turns."""
 
-    __slots__ = ("by_ids", "created_at", "due", "epoch", "last_used_at", "partitions", "pending", "session_id")
+    __slots__ = ("by_ids", "created_at", "due", "epoch", "last_used_at", "partitions", "pending", "reads", "session_id")
 
-    def __init__(self, session_id: int, *, by_ids: bool, now: float) -> None:
-        """by_ids: its topics are named by their ids alone."""
+    def __init__(self, session_id: int, traffic: TopicTraffic, *, by_ids: bool, now: float) -> None:
+        """traffic: where its reads are counted. by_ids: its topics are named by their ids alone."""
         self.session_id = session_id
+        self.reads = SessionReads(traffic)
         self.by_ids = by_ids
         self.created_at = self.last_used_at = now
         self.epoch = next_epoch(INITIAL_EPOCH)
@@ -124,6 +127,7 @@ class FetchSession:
         partition = self.partitions.get(key)
         if partition is None:
             partition = self.partitions[key] = SessionPartition(topic, topic_id, wanted, self)
+            self.reads.change(topic, 1)
         else:
             partition.wanted = wanted
         self.due[partition] = None
@@ -134,8 +138,15 @@ class FetchSession:
             for index in topic.partitions:
                 partition = self.partitions.pop((topic.topic_id if self.by_ids else topic.topic, index), None)
                 if partition is not None:
+                    self.reads.change(partition.topic, -1)
                     self.due.pop(partition, None)
                     partition.unwatch()
+
+    def name(self, partition: SessionPartition, topic: str) -> None:
+        """The topic of its id is known now."""
+        self.reads.change(partition.topic, -1)
+        self.reads.change(topic, 1)
+        partition.topic = topic
 
     def sent(self, partition: SessionPartition) -> None:
         """Its records are on their way: it comes last from now on, so that nobody starves behind it."""
@@ -147,8 +158,10 @@ class FetchSessions:
     """All of a broker's. Anybody who knows its id may go on with one: it moves with its consumer from one connection to
     another."""
 
-    def __init__(self, random: random.Random) -> None:
+    def __init__(self, random: random.Random, traffic: TopicTraffic) -> None:
+        """traffic: where the partitions that incremental fetches read are counted."""
         self._random = random
+        self._traffic = traffic
         self._sessions: dict[int, FetchSession] = {}
         """By id, the least recently used first."""
         self.partitions_count = 0
@@ -163,7 +176,7 @@ class FetchSessions:
         session_id = self._random.randrange(1, LAST_EPOCH)
         while session_id in self._sessions:
             session_id = self._random.randrange(1, LAST_EPOCH)
-        session = self._sessions[session_id] = FetchSession(session_id, by_ids=by_ids, now=now)
+        session = self._sessions[session_id] = FetchSession(session_id, self._traffic, by_ids=by_ids, now=now)
         for read in reads:
             session.set(read.topic, read.topic_id, read.wanted)
         self.partitions_count += len(session.partitions)
@@ -201,7 +214,15 @@ class FetchSessions:
         if not session.partitions:
             self.end(session.session_id)
             return None
+        session.reads.fetches += 1
         return session
+
+    def settle(self) -> Iterator[None]:
+        """For figures: all that incremental fetches have read is in the counts of its topics. Session by session: who
+        advances it may let others run between two."""
+        for session in list(self._sessions.values()):
+            session.reads.settle()
+            yield
 
     def end(self, session_id: int) -> None:
         """Forget a session, if there is one of that id."""
@@ -209,6 +230,7 @@ class FetchSessions:
         if session is None:
             return
         self.partitions_count -= len(session.partitions)
+        session.reads.settle()
         for partition in session.partitions.values():
             partition.unwatch()
         if session.pending is not None:

@@ -6,7 +6,7 @@ A fetch that waits stands in no partition: its session watches them from one fet
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 
@@ -34,7 +34,7 @@ class SessionFetches:
     ) -> None:
         self._reads = reads
         self._replicas = reads.replicas
-        self.sessions = FetchSessions(random)
+        self.sessions = FetchSessions(random, reads.replicas.traffic)
         self._burst = burst
         self.deadlines = deadlines
         self._send = send
@@ -87,7 +87,7 @@ class SessionFetches:
             return False
 
         if session.by_ids:
-            self._resolve(session.due)
+            self._resolve(session)
         answer = self._reads.read(message, list(session.due), is_news)
         if not at_once and not answer.is_enough:
             for partition in session.due:
@@ -101,10 +101,12 @@ class SessionFetches:
         self._send(request, answer)
         return True
 
-    def _resolve(self, partitions: Iterable[SessionPartition]) -> None:
-        for partition in partitions:
+    def _resolve(self, session: FetchSession) -> None:
+        for partition in session.due:
             if partition.topic == NO_TOPIC:
-                partition.topic = self._replicas.metadata.name_of.get(partition.topic_id, NO_TOPIC)
+                topic = self._replicas.metadata.name_of.get(partition.topic_id, NO_TOPIC)
+                if topic != NO_TOPIC:
+                    session.name(partition, topic)
 
     def _watch(self, partition: SessionPartition) -> None:
         """It has been read without an error, so it is here."""

@@ -62,7 +62,7 @@ class BrokerSources:
 
         self._sources: dict[str, Source] = {
             "requests": OfRequests(channel),
-            "topics": OfTopics(data.replicas, logs, bounds, is_per_partition),
+            "topics": OfTopics(data.replicas, logs, data.fetch.sessions.sessions.settle, bounds, is_per_partition),
             "controller": of_controller,
             "isrs": OfIsrs(data.isr_updates.counts),
             "followers": OfFollowers(data.followers, bounds),

@@ -5,7 +5,7 @@ Partitions are gone through family by family, in slices, while the broker goes o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from prometheus_client.core import Metric
 
@@ -25,7 +25,7 @@ _TRAFFIC = {
     "bytesout": ("bytes_out", "Bytes sent to consumers"),
     "bytesrejected": ("bytes_rejected", "Bytes of batches that were too large"),
     "totalproducerequests": ("produce_requests", "Partitions that produce requests named"),
-    "totalfetchrequests": ("fetch_requests", "Partitions that fetches were answered for"),
+    "totalfetchrequests": ("fetch_requests", "Partitions that fetches read"),
     "failedproducerequests": ("failed_produce_requests", "Partitions for which a produce request failed"),
     "failedfetchrequests": ("failed_fetch_requests", "Partitions for which a fetch failed"),
 }
@@ -77,14 +77,23 @@ class OfTopics:
     """A source. is_per_partition: whether partitions have series of their own (`metrics.per.partition`)."""
 
     def __init__(
-        self, replicas: Replicas, logs: LogManager, bounds: Bounds, is_per_partition: Callable[[], bool]
+        self,
+        replicas: Replicas,
+        logs: LogManager,
+        settle: Callable[[], Iterable[None]],
+        bounds: Bounds,
+        is_per_partition: Callable[[], bool],
     ) -> None:
+        """settle: see `FetchSessions`."""
         self._replicas = replicas
+        self._settle = settle
         self._logs = logs
         self._bounds = bounds
         self._is_per_partition = is_per_partition
 
     def __call__(self) -> Iterator[Metric]:
+        for _ in self._settle():
+            yield Metric("kafka_server_brokertopicmetrics_messagesin", _TRAFFIC["messagesin"][1], "counter")
         yield from _of_traffic(self._replicas.traffic, self._topics(), self._bounds)
         yield from self._of_replica_manager()
         if self._is_per_partition():

@@ -496,4 +496,5 @@ async def test_a_read_error_takes_the_replica_offline(site: ReplicaSite, autojum
     site.disk.fail("pread", "/logs/t-0/*.log", errno.EIO)
     hand = site.follow(2, 0)
     assert codes(hand) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert site.replicas.traffic.rows[T0.topic].failed_fetch_requests == 0, "no fault of the topic, as in Kafka"
     assert site.partition().failed

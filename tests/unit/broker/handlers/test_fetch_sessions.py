@@ -17,6 +17,7 @@ from strandline.broker.handlers.fetch_sessions import (
     Read,
     next_epoch,
 )
+from strandline.broker.replication.topic_counts import TopicTraffic
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
     EpochEndOffset,
@@ -61,7 +62,7 @@ class Sessions(FetchSessions):
 
 @pytest.fixture
 def sessions() -> Sessions:
-    return Sessions(Random(1))
+    return Sessions(Random(1), TopicTraffic())
 
 
 def refusal(sessions: FetchSessions, message: FetchRequest) -> ErrorCode:
@@ -167,7 +168,7 @@ class Waiting:
 def test_there_are_no_more_sessions_than_slots(sessions: Sessions) -> None:
     assert all(sessions.begin() for _ in range(SLOTS))
     assert sessions.begin(count=9) is None, "all others are young"
-    assert Sessions(Random(1)).begin(slots=0) is None
+    assert Sessions(Random(1), TopicTraffic()).begin(slots=0) is None
 
 
 def test_a_session_that_was_not_used_for_long_gives_way_to_any(sessions: Sessions) -> None:
@@ -283,7 +284,7 @@ class AnyRequests(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.real = FetchSessions(Random(7))
+        self.real = FetchSessions(Random(7), TopicTraffic())
         self.model: dict[int, list] = {}
         self.now = 0.0
 
@@ -359,3 +360,40 @@ class AnyRequests(RuleBasedStateMachine):
 
 
 test_any_requests = AnyRequests.TestCase
+
+
+def settled(sessions: FetchSessions, traffic: TopicTraffic) -> dict[str, int]:
+    """Topic → partitions read, "" for those of all topics that are not here."""
+    for _ in sessions.settle():
+        pass
+    return {"": traffic.total().fetch_requests} | {name: row.fetch_requests for name, row in traffic.rows.items()}
+
+
+def test_each_incremental_fetch_counts_every_partition_that_the_session_has_then() -> None:
+    traffic = TopicTraffic()
+    traffic.enter("t")
+    sessions = Sessions(Random(1), traffic)
+    session = sessions.begin(3)
+    assert session is not None
+    assert settled(sessions, traffic) == {"": 0, "t": 0}, "the full fetch is counted by its answer"
+    sessions.go_on(request(session.session_id, 1), 0.0)
+    sessions.go_on(request(session.session_id, 2, 3), 0.0)  # one partition more
+    assert traffic.rows["t"].fetch_requests == 3, "counted when the partitions change, not per fetch"
+    assert settled(sessions, traffic) == {"": 7, "t": 7}
+    sessions.go_on(request(session.session_id, 3, 0, topic="gone"), 0.0)
+    sessions.go_on(request(session.session_id, 4, forgotten=(0, 1)), 0.0)
+    sessions.end(session.session_id)
+    assert settled(sessions, traffic) == {"": 7 + 5 + 3, "t": 7 + 4 + 2}
+
+
+def test_partitions_named_by_an_id_count_for_their_topic_once_that_is_known() -> None:
+    traffic = TopicTraffic()
+    traffic.enter("t")
+    sessions = Sessions(Random(1), traffic)
+    session = sessions.begin(2, by_ids=True)
+    assert session is not None
+    for epoch in (1, 2):
+        sessions.go_on(request(session.session_id, epoch, topic=NO_TOPIC), 0.0)
+        for partition in session.partitions.values():
+            session.name(partition, "t")
+    assert settled(sessions, traffic) == {"": 4, "t": 2}

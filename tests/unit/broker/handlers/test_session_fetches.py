@@ -109,6 +109,22 @@ async def test_partitions_to_which_nothing_happens_are_not_read(
     assert reads == [1]
 
 
+async def test_partitions_that_were_not_looked_at_count_as_fetched(
+    alone: ReplicaSite, autojump_clock: MockClock, reads: list[int]
+) -> None:
+    consumer, row = Consumer(alone, *PARTITIONS), alone.replicas.traffic.rows["t"]
+    assert row.fetch_requests == 4
+    reads.clear()
+    for _ in range(3):
+        consumer.poll()
+    alone.produce((T1, batch()))
+    consumer.poll()
+    consumer.poll(wait_ms=1000)  # answered later, or never
+    for _ in alone.data.fetch.sessions.sessions.settle():
+        pass
+    assert (len(reads), row.fetch_requests) == (6, 4 + 5 * 4)
+
+
 async def test_a_fetch_that_waits_is_answered_by_the_next_records_alone(
     alone: ReplicaSite, autojump_clock: MockClock, reads: list[int]
 ) -> None:

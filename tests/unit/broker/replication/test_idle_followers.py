@@ -68,6 +68,16 @@ async def test_nor_does_its_fetch_when_its_time_is_over(site: ReplicaSite, autoj
     assert not partition.parked_fetches
 
 
+async def test_a_fetch_that_waited_in_vain_counts_as_any_other(site: ReplicaSite, autojump_clock: MockClock) -> None:
+    await caught_up(site)
+    row = site.replicas.traffic.rows[T0.topic]
+    before = row.fetch_requests
+    hand = parked(site)
+    await trio.sleep(LONG_MS / 1000)
+    site.data.deadlines.expire(trio.current_time())
+    assert hand.is_answered and row.fetch_requests == before + 1
+
+
 async def test_a_fetch_of_an_earlier_epoch_vouches_for_nobody(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await caught_up(site)
     parked(site)
