@@ -68,7 +68,7 @@ class BrokerSources:
             "followers": OfFollowers(data.followers, bounds),
             "partitions": OfPartitions(data.replicas, lambda: of_controller.leaderless, bounds, is_per_partition),
             "purgatories": OfPurgatories(data.deadlines, data.replicas),
-            "groups": OfGroups(groups, self._ends, bounds, is_per_partition),
+            "groups": OfGroups(groups, self._ends, data.metadata.partitions_of, bounds, is_per_partition),
             "logs": OfLogs(logs, housekeeping, cleaning),
             "volumes": self.volumes,
             "quotas": OfQuotas(quotas.rows, bounds),

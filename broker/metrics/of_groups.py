@@ -1,7 +1,11 @@
 """Groups, by the names of Kafka's GroupMetadataManager and of kafka_exporter: each group is told by its coordinator.
 
-Lag is where a partition ends less what is committed. Where the end is not known the lag is left out, and so is a sum
-that would lack it: 0 would be taken for good news.
+Lag is where a partition ends less what is committed. Where the end is not known the lag is left out, and the sum is
+that of the others; where no end is known there is no sum: 0 would be taken for good news.
+
+As by kafka_exporter, a partition in which a group has committed nothing, while it has in others of the topic, is told
+with -1 for both, so that somebody can be called for it. These -1 are part of the sum of offsets, and no part of that of
+lags.
 """
 
 from __future__ import annotations
@@ -24,11 +28,13 @@ _MANAGER = "kafka_coordinator_group_groupmetadatamanager"
 _COUNTS = "kafka_server_group_coordinator_metrics"
 _GROUP = "kafka_consumergroup"
 _LABELS = ("consumergroup", "topic")
-_CURRENT_OFFSET = "What each group has committed"
+_CURRENT_OFFSET = "What each group has committed; -1: nothing, but something in others of the topic"
+_NOTHING = -1
 
 
 class _Place(NamedTuple):
-    """Where a group goes on in a partition. end: None where that is not known."""
+    """Where a group goes on in a partition. committed: `_NOTHING` where it has committed nothing. end: None where that
+    is not known."""
 
     group: str
     topic: str
@@ -38,23 +44,28 @@ class _Place(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Never negative: the end may have been looked up before the commit."""
+        """Never negative but for `_NOTHING`: the end may have been looked up before the commit."""
+        if self.committed == _NOTHING:
+            return _NOTHING
         return None if self.end is None else max(self.end - self.committed, 0)
 
 
 class OfGroups:
-    """A source. is_per_partition: whether partitions have series of their own, or only sums are told."""
+    """A source. partitions_of: how many a topic has. is_per_partition: whether partitions have series of their own, or
+    only sums are told."""
 
     def __init__(
         self,
         coordinator: GroupCoordinator,
         ends: EndOffsets,
+        partitions_of: Callable[[str], int],
         bounds: Bounds,
         is_per_partition: Callable[[], bool],
     ) -> None:
         self._is_per_partition = is_per_partition
         self._coordinator = coordinator
         self._ends = ends
+        self._partitions_of = partitions_of
         self._bounds = bounds
 
     def __call__(self) -> Iterator[Metric]:
@@ -81,14 +92,15 @@ class OfGroups:
         left_out = 0
         name, text = f"{_GROUP}_current_offset", _CURRENT_OFFSET
         for number, each in enumerate(told, 1):
-            before = len(places)
-            for place in self._places(each) if before < MAX_PARTITIONS else ():
-                places.append(place)
-                if len(places) % SLICE_SAMPLES == 0:
-                    yield Metric(name, text, "gauge")
+            if len(places) == MAX_PARTITIONS:
+                left_out += each.offsets.count
+            for place in self._places(each) if len(places) < MAX_PARTITIONS else ():
                 if len(places) == MAX_PARTITIONS:
-                    break
-            left_out += max(each.offsets.count - (len(places) - before), 0)
+                    left_out += 1
+                else:
+                    places.append(self._with_end(place))
+                if (len(places) + left_out) % SLICE_SAMPLES == 0:
+                    yield Metric(name, text, "gauge")
             if number % SLICE_SAMPLES == 0:
                 yield Metric(name, text, "gauge")
         self._bounds.note(name, left_out)
@@ -100,9 +112,17 @@ class OfGroups:
         """Others may run between two of them: each is as of its turn."""
         group, committed = coordinated.group.group_id, coordinated.offsets.committed
         for topic in filter(may_be_a_label, list(committed)):
-            for partition, offset in list(committed.get(topic, {}).items()):
-                end = self._ends.of(TopicPartition(topic, partition))
-                yield _Place(group, topic, partition, offset.offset, end)
+            offsets = dict(committed.get(topic, {}))
+            for partition, offset in offsets.items():
+                yield _Place(group, topic, partition, offset.offset, None)
+            for partition in range(self._partitions_of(topic)) if offsets else ():
+                if partition not in offsets:
+                    yield _Place(group, topic, partition, _NOTHING, None)
+
+    def _with_end(self, place: _Place) -> _Place:
+        if place.committed == _NOTHING:
+            return place
+        return place._replace(end=self._ends.of(TopicPartition(place.topic, place.partition)))
 
 
 def _sizes(groups: list[Coordinated]) -> Iterator[Metric]:
@@ -131,15 +151,14 @@ def _per_partition(places: list[_Place]) -> Iterator[Metric]:
 
 def _sums(places: list[_Place]) -> Iterator[Metric]:
     offsets: dict[tuple[str, str], float] = {}
-    lags: dict[tuple[str, str], float | None] = {}
+    lags: dict[tuple[str, str], float] = {}
     name, text = f"{_GROUP}_current_offset_sum", "The sum over a topic's partitions"
     for number, place in enumerate(places, 1):
         key = (place.group, place.topic)
         offsets[key] = offsets.get(key, 0.0) + place.committed
-        before = lags.get(key, 0.0)
-        lags[key] = None if before is None or place.lag is None else before + place.lag
+        if place.lag is not None and place.committed != _NOTHING:
+            lags[key] = lags.get(key, 0.0) + place.lag
         if number % (SLICE_SAMPLES * 4) == 0:
             yield Metric(name, text, "gauge")
     yield from gauges(name, text, _LABELS, offsets.items())
-    known = [(key, lag) for key, lag in lags.items() if lag is not None]
-    yield from gauges(f"{_GROUP}_lag_sum", "How far each group is behind in a topic", _LABELS, known)
+    yield from gauges(f"{_GROUP}_lag_sum", "How far each group is behind in a topic", _LABELS, lags.items())

@@ -41,11 +41,15 @@ class Ends:
 
 
 class Site:
-    def __init__(self, *groups: Coordinated, is_per_partition: bool = True) -> None:
+    def __init__(self, *groups: Coordinated, partitions: int = 0, is_per_partition: bool = True) -> None:
+        """partitions: that each topic has, as far as this broker knows of it."""
         shard = SimpleNamespace(groups={each.group.group_id: each for each in groups})
         coordinator = SimpleNamespace(shards={0: shard}, counts=GroupCounts())
         self.ends, self.bounds = Ends(), Bounds()
-        self.source = OfGroups(cast(Any, coordinator), cast(Any, self.ends), self.bounds, lambda: is_per_partition)
+        ends = cast(Any, self.ends)
+        self.source = OfGroups(
+            cast(Any, coordinator), ends, lambda _: partitions, self.bounds, lambda: is_per_partition
+        )
 
     def families(self) -> list[Metric]:
         return list(self.source())
@@ -84,11 +88,39 @@ def test_between_two_pieces_little_is_looked_at() -> None:
     assert asked == 5000 and most <= SLICE_SAMPLES
 
 
-def test_a_lag_that_is_not_known_is_left_out_with_its_sum() -> None:
+def of_group(families: list[Metric], name: str) -> list[tuple[str, float]]:
+    samples = [s for family in families for s in family.samples if s.name == f"kafka_consumergroup_{name}"]
+    return [(s.labels.get("partition", s.labels["topic"]), s.value) for s in samples]
+
+
+def test_a_lag_that_is_not_known_is_left_out_and_its_sum_is_that_of_the_others() -> None:
     families = Site(group("g", 8, "a"), group("h", 7, "b")).families()
     assert count(families, "kafka_consumergroup_lag") == 14
-    sums = [s for f in families for s in f.samples if s.name == "kafka_consumergroup_lag_sum"]
-    assert [(s.labels["consumergroup"], s.value) for s in sums] == [("h", 49)]
+    assert of_group(families, "lag_sum") == [("a", 49), ("b", 49)]
+
+
+def test_where_no_end_is_known_there_is_no_sum_of_lags() -> None:
+    unknown = group("g", 8)
+    for index in range(7):
+        del unknown.offsets.committed["t"][index]
+    assert of_group(Site(unknown).families(), "lag_sum") == []
+
+
+def test_a_partition_without_a_commit_is_told_as_such_where_its_topic_has_one() -> None:
+    """As kafka_exporter does: its lag is -1, which is no part of the sum, and so is its offset, which is."""
+    site = Site(group("g", 2), group("idle"), partitions=4)
+    families = site.families()
+    assert of_group(families, "current_offset") == [("0", 3), ("1", 3), ("2", -1), ("3", -1)]
+    assert of_group(families, "lag") == [("0", 7), ("1", 7), ("2", -1), ("3", -1)]
+    assert of_group(families, "current_offset_sum") == [("t", 4)]
+    assert of_group(families, "lag_sum") == [("t", 14)]
+    assert site.ends.asked == 2, "nobody needs to know where the others end"
+
+
+def test_partitions_without_a_commit_are_bounded_too() -> None:
+    site = Site(group("large", 1), partitions=MAX_PARTITIONS + 5)
+    assert count(site.families(), "kafka_consumergroup_current_offset") == MAX_PARTITIONS
+    assert site.left_out()["kafka_consumergroup_current_offset"] == 5
 
 
 def test_without_series_of_partitions_the_sums_are_told() -> None:
