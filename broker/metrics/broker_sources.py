@@ -71,7 +71,7 @@ class BrokerSources:
             "groups": OfGroups(groups, self._ends, data.metadata.partitions_of, bounds, is_per_partition),
             "logs": OfLogs(logs, housekeeping, cleaning),
             "volumes": self.volumes,
-            "quotas": OfQuotas(quotas.rows, bounds),
+            "quotas": OfQuotas(quotas.rows, quotas.connection_rows, bounds),
             "loop": OfLoop(self._loop, listeners.connections),
             "ZooKeeper": OfZooKeeper(coordination),
             "process": OfProcess(),

@@ -8,8 +8,10 @@ owed, and closed. Memory is bounded: an address whose quota is unused is forgott
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from strandline.broker.quotas.entities import DEFAULT, Bounds, QuotaEntity, decide_ip
-from strandline.broker.quotas.rate import Meter
+from strandline.broker.quotas.rate import Meter, SampledRate
 from strandline.broker.quotas.sensors import Windows
 from strandline.runtime.config.values import INT_MAX
 
@@ -24,6 +26,8 @@ class CreationRates:
         self._windows = windows
         self._of_ips: Bounds = {}
         self._ips: dict[str, Meter] = {}
+        self._accepted: dict[str, SampledRate] = {}
+        """For figures: of some of these addresses, how many connections they made lately that were served."""
         self.set_rate(per_s)
 
     def set_rate(self, per_s: int) -> None:
@@ -34,6 +38,7 @@ class CreationRates:
         """From now on; what was owed is forgotten."""
         self._of_ips = dict(bounds)
         self._ips.clear()
+        self._accepted.clear()
 
     def accept_in_s(self, now: float) -> float:
         """For how long the next connection to a listener of clients is left in the queue."""
@@ -53,7 +58,17 @@ class CreationRates:
         if not meter.is_free(now):
             return meter.owed_s(now)
         owed_s = meter.take(1, now)
-        return 0.0 if meter.bound else owed_s
+        if not meter.bound:
+            return owed_s
+        name = ip if ip in self._ips else DEFAULT
+        self._accepted.setdefault(name, self._rate()).add(1, now)
+        return 0.0
+
+    def rows(self, now: float) -> Iterator[tuple[str, float]]:
+        """For figures: address → connections per second, of those that have a quota and made one since it is set;
+        `DEFAULT`: of all that share one."""
+        for ip, rate in list(self._accepted.items()):
+            yield ip, rate.per_second(now)
 
     def _meter_of(self, ip: str, now: float) -> Meter | None:
         found = self._ips.get(ip)
@@ -64,9 +79,13 @@ class CreationRates:
             return None
         if len(self._ips) >= MAX_IPS:
             self._ips = {each: meter for each, meter in self._ips.items() if not meter.is_as_new(now)}
+            self._accepted = {each: rate for each, rate in self._accepted.items() if each in self._ips}
         if len(self._ips) >= MAX_IPS and QuotaEntity(ip=ip) not in self._of_ips:
             ip = DEFAULT
         return self._ips.setdefault(ip, self._meter(bound))
+
+    def _rate(self) -> SampledRate:
+        return SampledRate(self._windows.size_s, self._windows.number)
 
     def _meter(self, bound: float) -> Meter:
         return Meter(bound, self._windows.saved_s, self._windows.owed_s)

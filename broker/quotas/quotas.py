@@ -110,6 +110,10 @@ class Quotas:
         for sensors in self.sensors.values():
             yield from sensors.rows(now)
 
+    def connection_rows(self) -> Iterator[tuple[str, float]]:
+        """The same of addresses: how many connections each made per second."""
+        return self.connections.rows(trio.current_time())
+
     # --- what stands in ZooKeeper ------------------------------------------------------------------------------------
 
     def readers(self) -> dict[str, tuple[Callable[[Collection[str] | None], Awaitable[None]], Callable[[], list[str]]]]:

@@ -47,6 +47,11 @@ class Meter:
         """For how long whoever exceeded it is held from now on."""
         return 0.0 if self._paid_until is None else max(self._paid_until - now, 0.0)
 
+    def left(self, now: float) -> float:
+        """How much may pass at once; negative: so much is owed."""
+        saved_s = self._saved_s if self._paid_until is None else min(now - self._paid_until, self._saved_s)
+        return saved_s * self.bound
+
     def take(self, amount: float, now: float) -> float:
         """So much passes now. Returns `owed_s`."""
         began = now - self._saved_s

@@ -108,6 +108,8 @@ class SensorRow(NamedTuple):
     per_second: float
     throttle_s: float
     """For how long who exceeds it now is held."""
+    left: float = 0.0
+    """How much may pass at once; negative: so much is owed."""
 
 
 class Sensors:
@@ -201,4 +203,5 @@ class Sensors:
                 sensor.client_id,
                 sensor.rate.per_second(now),
                 sensor.held_s(now),
+                sensor.meter.left(now),
             )

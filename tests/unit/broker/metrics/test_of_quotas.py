@@ -7,12 +7,20 @@ from collections.abc import Iterable
 from prometheus_client.core import Metric
 
 from strandline.broker.metrics.bounds import Bounds
-from strandline.broker.metrics.of_quotas import RATE, THROTTLE_TIME, OfQuotas
+from strandline.broker.metrics.of_quotas import (
+    ACCEPT_RATE,
+    MUTATION_RATE,
+    RATE,
+    REQUEST_TIME,
+    THROTTLE_TIME,
+    TOKENS,
+    OfQuotas,
+)
 from strandline.broker.quotas.sensors import OVERFLOW, SensorRow
 
 
 def told(rows: Iterable[SensorRow], bounds: Bounds | None = None) -> list[Metric]:
-    return [each for each in OfQuotas(lambda: rows, bounds or Bounds())() if each.samples]
+    return [each for each in OfQuotas(lambda: rows, tuple, bounds or Bounds())() if each.samples]
 
 
 def test_each_sensor_has_a_rate_and_a_throttle_time_under_its_own_name() -> None:
@@ -42,7 +50,40 @@ def test_the_series_are_bounded_and_what_is_left_out_is_counted() -> None:
     families = told(rows, bounds)
     assert sum(len(each.samples) for each in families if each.name == RATE) == 1000
     [left_out] = bounds.left_out()
-    assert {sample.labels["family"]: sample.value for sample in left_out.samples} == {RATE: 201, THROTTLE_TIME: 201}
+    counts = {sample.labels["family"]: sample.value for sample in left_out.samples}
+    assert (counts[RATE], counts[THROTTLE_TIME], counts[ACCEPT_RATE]) == (201, 201, 0)
+
+
+def test_percent_and_partitions_are_no_bytes() -> None:
+    """Each has the family that Kafka's attribute has, so that a sum over one makes sense."""
+    families = told(
+        [
+            SensorRow("Fetch", "", "a", 1000.0, 0.0),
+            SensorRow("Request", "", "a", 12.5, 0.0),
+            SensorRow("ControllerMutation", "", "a", 2.0, 0.5, -1.0),
+        ]
+    )
+    figures = {(each.name, sample.labels["resource"]): sample.value for each in families for sample in each.samples}
+    assert figures == {
+        (RATE, "Fetch"): 1000.0,
+        (REQUEST_TIME, "Request"): 12.5,
+        (MUTATION_RATE, "ControllerMutation"): 2.0,
+        (TOKENS, "ControllerMutation"): -1.0,
+        (THROTTLE_TIME, "Fetch"): 0.0,
+        (THROTTLE_TIME, "Request"): 0.0,
+        (THROTTLE_TIME, "ControllerMutation"): 500.0,
+    }
+
+
+def test_addresses_that_have_a_quota_are_told_with_their_connections() -> None:
+    bounds = Bounds()
+    rows = [(f"10.0.{number // 250}.{number % 250}", 1.5) for number in range(1003)]
+    families = [each for each in OfQuotas(tuple, lambda: rows, bounds)() if each.samples]
+    samples = [sample for each in families for sample in each.samples]
+    assert {each.name for each in families} == {ACCEPT_RATE} and len(samples) == 1000
+    assert (samples[0].labels, samples[0].value) == ({"ip": "10.0.0.0"}, 1.5)
+    [left_out] = bounds.left_out()
+    assert {sample.labels["family"]: sample.value for sample in left_out.samples}[ACCEPT_RATE] == 3
 
 
 def test_the_loop_turns_while_sensors_are_gone_through() -> None:
@@ -53,5 +94,5 @@ def test_the_loop_turns_while_sensors_are_gone_through() -> None:
             seen.append(number)
             yield SensorRow("Produce", "", f"{number}", 1.0, 0.0)
 
-    next(iter(OfQuotas(rows, Bounds())()))
+    next(iter(OfQuotas(rows, tuple, Bounds())()))
     assert len(seen) == 250

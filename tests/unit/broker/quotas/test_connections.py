@@ -78,3 +78,26 @@ def test_a_rate_without_a_limit_holds_nobody() -> None:
     rates.note_accepted(0.0)
     rates.note_accepted(0.0)
     assert rates.accept_in_s(0.0) == 1.0
+
+
+def test_only_connections_that_are_served_are_told_of_addresses_that_have_a_quota() -> None:
+    rates = CreationRates(WINDOWS, INT_MAX)
+    rates.set_ip_bounds({QuotaEntity(ip="a"): 2, QuotaEntity(ip="b"): 0})
+    for ip in ("b", "other"):
+        rates.refused_for_s(ip, 100.0)
+    served = 0
+    while not rates.refused_for_s("a", 100.0):
+        served += 1
+    assert served > 1
+    assert dict(rates.rows(100.0)) == {"a": pytest.approx(served / 10)}, "as Kafka's rate over eleven windows has it"
+    rates.set_ip_bounds({})
+    assert list(rates.rows(110.0)) == []
+
+
+def test_addresses_that_share_a_quota_are_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_IPS", 2)
+    rates = CreationRates(WINDOWS, INT_MAX)
+    rates.set_ip_bounds({QuotaEntity(ip=DEFAULT): 100})
+    for number in range(7):
+        rates.refused_for_s(f"10.0.0.{number}", 5.0)
+    assert [ip for ip, _ in rates.rows(5.0)] == ["10.0.0.0", "10.0.0.1", DEFAULT]

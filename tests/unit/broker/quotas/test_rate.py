@@ -45,6 +45,15 @@ def test_what_was_not_used_is_saved_up_for_one_window_only() -> None:
     assert meter.take(1001, 100.0) == pytest.approx(0.001)
 
 
+def test_what_may_pass_at_once_is_what_was_saved_up_and_less_than_nothing_while_something_is_owed() -> None:
+    meter = Meter(100.0, 2.0, 10.0)
+    assert meter.left(5.0) == 200
+    meter.take(150, 5.0)
+    assert meter.left(5.0) == 50
+    meter.take(250, 5.0)
+    assert (meter.left(5.0), meter.left(6.0), meter.left(60.0)) == (-200, -100, 200)
+
+
 def test_another_bound_begins_anew() -> None:
     meter = Meter(1, 1.0, 11.0)
     meter.take(100, 0.0)
