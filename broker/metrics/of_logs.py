@@ -44,8 +44,23 @@ class OfLogs:
     def _cleaner(self, paths: list[str]) -> Iterator[Metric]:
         counts, now_s = self._cleaning.counts, trio.current_time()
         for name, text, value in (
-            (f"{_CLEANER}_max_clean_time_secs", "The longest cleaning of the last hour", counts.longest_s(now_s)),
-            (f"{_CLEANER}_cleaner_recopy_percent", "What the last cleaning kept, by bytes", counts.last_ratio * 100),
+            (f"{_CLEANER}_max_clean_time_secs", "The longest of each cleaner's last cleaning", counts.longest_s),
+            (
+                f"{_CLEANER}_cleaner_recopy_percent",
+                "What each cleaner's last cleaning kept, by bytes",
+                counts.recopy_ratio * 100,
+            ),
+            (
+                f"{_CLEANER}_max_buffer_utilization_percent",
+                "Of the memory for keys (log.cleaner.dedupe.buffer.size), in each cleaner's last cleaning",
+                counts.map_used * 100,
+            ),
+            (
+                f"{_CLEANER}_max_compaction_delay_secs",
+                "How long a log had waited longer than max.compaction.lag.ms when a cleaner last looked",
+                counts.overdue_s,
+            ),
+            (f"{_CLEANER}_deadthreadcount", "Cleaners that died: none ever, such a fault ends the broker", 0),
             (f"{_CLEANER_MANAGER}_max_dirty_percent", "Of the log cleaned last, before", counts.dirtiest_ratio * 100),
             (
                 f"{_CLEANER_MANAGER}_time_since_last_run_ms",
@@ -61,3 +76,13 @@ class OfLogs:
         text = "Logs that cannot be compacted from some offset on"
         rows = [((path,), float(sum(each.log_dir == path for each in left_alone))) for path in paths]
         yield from gauges(f"{_CLEANER_MANAGER}_uncleanable_partitions_count", text, ("logDirectory",), rows)
+        sizes = dict.fromkeys(paths, 0)
+        for each in left_alone:
+            sizes[each.log_dir] = sizes.get(each.log_dir, 0) + self._cleaning.left_alone_bytes(each)
+        text = "Bytes of logs that cannot be compacted, from there on"
+        yield from gauges(
+            f"{_CLEANER_MANAGER}_uncleanable_bytes",
+            text,
+            ("logDirectory",),
+            [((path,), float(size)) for path, size in sizes.items()],
+        )

@@ -27,7 +27,7 @@ import trio
 from strandline.broker.replication.checkpoint_schedule import CheckpointSchedule
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
-from strandline.broker.upkeep.cleaner_counts import CleanerCounts
+from strandline.broker.upkeep.cleaner_counts import CleanerCounts, LastCleaning
 from strandline.broker.upkeep.task_count import keep_running
 from strandline.broker.upkeep.throttle import ByteRate
 from strandline.broker.upkeep.trusted_clock import TrustedClock
@@ -84,6 +84,7 @@ class Chosen(NamedTuple):
 class Figures:
     """Of one cleaning."""
 
+    cleaner: int
     started_s: float
     read: int = 0
     written: int = 0
@@ -117,6 +118,12 @@ class Cleaning:
         """Those of which a cleaner touches nothing from some offset on, since it cannot be read."""
         partitions = map(self._replicas.partitions.get, self._troubles)
         return [each for each in partitions if each is not None and self._is_left_alone(each)]
+
+    def left_alone_bytes(self, partition: Partition) -> int:
+        """How much of one of these will never be cleaned: its sealed segments from there on."""
+        trouble = self._trouble(partition)
+        offset = NO_LIMIT if trouble is None else trouble.offset
+        return sum(each.size_bytes for each in facts.sealed_segments(partition.log) if each.end_offset > offset)
 
     def _is_left_alone(self, partition: Partition) -> bool:
         trouble = self._trouble(partition)
@@ -155,10 +162,11 @@ class Cleaning:
                             await self._wait(self._config.log_cleaner_backoff_ms / 1000 or 0.001)
                             continue
                         try:
-                            await self._clean(session, *chosen)
+                            await self._clean(number, session, *chosen)
                         finally:
                             del self._busy[chosen.partition.topic_partition]
                         busy_s = trio.current_time()
+        self.counts.ended(number)
 
     # --- choice ------------------------------------------------------------------------------------------------------
 
@@ -170,6 +178,7 @@ class Cleaning:
         if now_ms is None:
             return None
         found: dict[str, tuple[Partition, Candidate]] = {}
+        overdue_ms = 0
         for count, partition in enumerate(list(self._replicas.partitions.values()), 1):
             if count % LOGS_PER_STEP == 0:
                 await trio.lowlevel.checkpoint()
@@ -181,8 +190,10 @@ class Cleaning:
                     continue
                 if self._may_clean(partition):
                     candidate = self._examine(partition, now_ms)
+                    overdue_ms = max(overdue_ms, candidate.overdue_ms)
                     if candidate.is_worthwhile(_lag(partition)):
                         found[str(partition.topic_partition)] = partition, candidate
+        self.counts.overdue_s = overdue_ms / 1000
         # Some may have gone while the others were looked at.
         name = dirtiest((name, candidate) for name, (each, candidate) in found.items() if self._may_clean(each))
         if name is None:
@@ -257,9 +268,11 @@ class Cleaning:
 
     # --- one cleaning ------------------------------------------------------------------------------------------------
 
-    async def _clean(self, session: ComputingSession, partition: Partition, candidate: Candidate, now_ms: int) -> None:
+    async def _clean(
+        self, number: int, session: ComputingSession, partition: Partition, candidate: Candidate, now_ms: int
+    ) -> None:
         lent = LentSegments(partition.log, candidate.end_offset)
-        figures = Figures(trio.current_time())
+        figures = Figures(number, trio.current_time())
         try:
             await session.run(jobs.begin, msgspec.to_builtins(self._plan(partition, candidate, lent, now_ms)))
             done = await self._advance(session, partition, lent, figures)
@@ -334,7 +347,8 @@ class Cleaning:
                 self._replicas.partition_failed(partition, log.fail("checkpointing a cleaning failed", error))
             return
         seconds = max(trio.current_time() - figures.started_s, 1e-6)
-        self.counts.finished(seconds, figures.read, figures.written, candidate.dirty_ratio)
+        cleaning = LastCleaning(seconds, figures.read, figures.written, done.map_used)
+        self.counts.finished(figures.cleaner, cleaning, candidate.dirty_ratio)
         self._log.info(
             "log cleaned",
             partition=str(name),

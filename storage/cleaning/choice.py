@@ -58,7 +58,12 @@ class Candidate(NamedTuple):
     """Segments that end at or below it may be rewritten."""
     clean_bytes: int
     dirty_bytes: int
-    is_overdue: bool
+    overdue_ms: int
+    """For how long its oldest dirty record has waited longer than `max.compaction.lag.ms`."""
+
+    @property
+    def is_overdue(self) -> bool:
+        return self.overdue_ms > 0
 
     @property
     def dirty_ratio(self) -> float:
@@ -96,8 +101,8 @@ def examine(sealed: Sequence[SealedSegment], bounds: Bounds, lag: Lag, compacted
         dirty += segment.size_bytes
         if segment.first_timestamp_ms > 0 and (oldest_ms is None or segment.first_timestamp_ms < oldest_ms):
             oldest_ms = segment.first_timestamp_ms
-    is_overdue = oldest_ms is not None and now_ms - oldest_ms > lag.max_compaction_lag_ms
-    return Candidate(first_dirty, end, clean, dirty, is_overdue)
+    overdue_ms = 0 if oldest_ms is None else max(now_ms - oldest_ms - lag.max_compaction_lag_ms, 0)
+    return Candidate(first_dirty, end, clean, dirty, overdue_ms)
 
 
 def dirtiest(candidates: Iterable[tuple[str, Candidate]]) -> str | None:

@@ -78,6 +78,7 @@ class Cleaner:
                 self._records_kept,
                 unreadable.offset if unreadable else -1,
                 unreadable.why if unreadable else "",
+                self._map.used,
             ),
         )
 

@@ -27,9 +27,15 @@ class OffsetMap:
         self._low = np.zeros(self._slots, dtype=np.uint64)
         self._high = np.zeros(self._slots, dtype=np.uint64)
         self._offsets = np.zeros(self._slots, dtype=np.int64)
+        self._affordable = affordable
         self.capacity = max(1, int(self._slots * load_factor))
         self.size = 0
         """Keys in it."""
+
+    @property
+    def used(self) -> float:
+        """Which share of the slots that all of the memory would have is taken."""
+        return self.size / self._affordable
 
     def put(self, low: U64, high: U64, offsets: I64) -> None:
         """Note these keys; later ones of the same key win, so offsets have to rise. There must be room for them all

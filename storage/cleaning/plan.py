@@ -55,6 +55,8 @@ class Done(msgspec.Struct, frozen=True):
     unreadable_offset: int
     """From the segment that holds it on nothing can be cleaned; −1: nothing was in the way."""
     why: str
+    map_used: float
+    """Which share of the memory for keys they took."""
 
 
 class Step(msgspec.Struct, frozen=True):

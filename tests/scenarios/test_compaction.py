@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from scenarios.test_figures import figures
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.environment import NO_WORKER, ComputingFailed
 from strandline.storage.cleaning import jobs
@@ -110,6 +111,12 @@ async def test_a_log_that_cannot_be_read_is_reported_once_and_the_others_are_cle
         assert len([line for line in cluster.history if "cannot be compacted" in line]) == 1
         assert any('"u-0"' in line for line in cleaned(cluster))
         assert cluster.partition(1, T0).log.failure is None
+        found = figures(cluster, 1)
+        assert found["kafka_log_logcleanermanager_uncleanable_partitions_count /data"] == 1
+        rest = [
+            each.size_bytes for each in cluster.partition(1, T0).log.segments if each.base_offset >= segment.base_offset
+        ]
+        assert found["kafka_log_logcleanermanager_uncleanable_bytes /data"] == sum(rest[:-1]) > 0, "but the active one"
         assert cluster.partition(1, T0).log.segments.holding(segment.base_offset).base_offset == segment.base_offset
 
 
@@ -259,7 +266,14 @@ async def test_a_topic_that_is_created_anew_while_it_is_cleaned_is_not_to_blame_
             await cluster.until(lambda: T0 not in cluster.nodes[1].broker.data.replicas.partitions, "deleted")
             await admin.create_topic("t", 1, 1)
             await cluster.until(lambda: cluster.partition(1, T0) is not old, "created anew")
-            done = {"end_offset": 5, "records_read": 5, "records_kept": 5, "unreadable_offset": 5, "why": "cut short"}
+            done = {
+                "end_offset": 5,
+                "records_read": 5,
+                "records_kept": 5,
+                "unreadable_offset": 5,
+                "why": "cut short",
+                "map_used": 0.1,
+            }
             return {"bytes_read": 0, "bytes_written": 0, "result": None, "done": done}
 
         monkeypatch.setattr(InlineSession, "run", recreate_meanwhile)

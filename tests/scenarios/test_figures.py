@@ -224,6 +224,11 @@ async def test_what_the_cleaner_did_is_told(autojump_clock: MockClock) -> None:
             assert found["kafka_log_logcleanermanager_time_since_last_run_ms"] <= 500
             assert 0 < found["kafka_log_logcleaner_cleaner_recopy_percent"] < 100
             assert found["kafka_log_logcleanermanager_uncleanable_partitions_count /data"] == 0
+            assert found["kafka_log_logcleanermanager_uncleanable_bytes /data"] == 0
+            assert 0 < found["kafka_log_logcleaner_max_buffer_utilization_percent"] < 1, "five keys take little of it"
+            assert (
+                found["kafka_log_logcleaner_max_clean_time_secs"] > 0 == found["kafka_log_logcleaner_deadthreadcount"]
+            )
 
 
 async def test_a_disk_that_failed_is_told_with_what_it_held(autojump_clock: MockClock) -> None:

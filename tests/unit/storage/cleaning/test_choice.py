@@ -16,7 +16,7 @@ OPEN = Bounds(0, 55, 55, 2**63 - 1)
 
 def test_what_was_never_cleaned_is_all_dirty() -> None:
     candidate = examine(SEALED, OPEN, LAG, 0, NOW_MS)
-    assert candidate == Candidate(0, 50, 0, 500, False)
+    assert candidate == Candidate(0, 50, 0, 500, 0)
     assert candidate.dirty_ratio == 1.0 and candidate.is_worthwhile(LAG)
 
 
@@ -45,7 +45,7 @@ def test_with_a_ratio_of_1_only_the_longest_lag_has_a_log_cleaned() -> None:
 def test_a_checkpoint_outside_of_the_log_says_nothing() -> None:
     assert examine(SEALED, OPEN._replace(log_start_offset=5), LAG, 3, NOW_MS).first_dirty_offset == 5
     assert examine(SEALED, OPEN, LAG, 56, NOW_MS).first_dirty_offset == 0
-    assert examine(SEALED, OPEN, LAG, 55, NOW_MS) == Candidate(55, 50, 500, 0, False)
+    assert examine(SEALED, OPEN, LAG, 55, NOW_MS) == Candidate(55, 50, 500, 0, 0)
 
 
 def test_nothing_at_or_above_the_high_watermark_or_what_cannot_be_read_is_touched() -> None:
@@ -64,14 +64,14 @@ def test_young_records_wait_for_the_least_lag_but_only_in_dirty_segments() -> No
 def test_a_record_that_waits_too_long_is_cleaned_whatever_the_ratio_says() -> None:
     lag = LAG._replace(max_compaction_lag_ms=460)
     late, early = (examine(SEALED, OPEN, lag, 40, NOW_MS + more) for more in (1, 0))
-    assert late.is_overdue and late.is_worthwhile(lag)
+    assert late.overdue_ms == 1 and late.is_overdue and late.is_worthwhile(lag)
     assert not early.is_overdue and not early.is_worthwhile(lag)
     unknown = [segment._replace(first_timestamp_ms=-1) for segment in SEALED]
     assert not examine(unknown, OPEN, lag, 0, NOW_MS * 2).is_overdue
 
 
 def test_overdue_logs_go_first_then_the_dirtiest() -> None:
-    half, most, late = Candidate(0, 9, 1, 1, False), Candidate(0, 9, 1, 9, False), Candidate(0, 9, 9, 1, True)
+    half, most, late = Candidate(0, 9, 1, 1, 0), Candidate(0, 9, 1, 9, 0), Candidate(0, 9, 9, 1, 5)
     assert dirtiest([("half", half), ("most", most), ("again", most)]) == "most"
     assert dirtiest([("most", most), ("late", late)]) == "late"
     assert dirtiest([]) is None

@@ -93,6 +93,7 @@ def test_the_map_remembers_the_newest_offset_of_each_key(waves: list[list[int]],
         model |= {key: offset + place for place, key in enumerate(wave)}
         offset += len(wave)
         assert offset_map.size == len(model)
+        assert offset_map.used == len(model) / 128
     asked = list(range(70))
     low = np.array([key % 3 if crowded else key * 7919 for key in asked], dtype=np.uint64)
     found = offset_map.get(low, np.array(asked, dtype=np.uint64))
