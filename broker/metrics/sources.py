@@ -7,17 +7,45 @@ of its own tell; the others are asked all the same.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Mapping
 
+import trio
 from prometheus_client.core import Metric
 
 from strandline.broker.metrics.families import Source, counters
 from strandline.runtime.logging import Logger, RateLimited
 
 FAILURE_TOLD_INTERVAL_S = 60.0
+FAILING_S = 300.0
+"""Longer than scrapes and reports are apart."""
 FAILURES = "strandline_metrics_source_failures"
 _SUFFIXES = {"counter": ("", "_total"), "histogram": ("", "_bucket", "_count", "_sum"), "info": ("", "_info")}
 """What the samples of a family may be called, by its kind; those of another kind have its name."""
+
+
+class Failing(Mapping[str, str]):
+    """Which sources had to be left out lately, and why. One is among them for `FAILING_S` after it failed last: who
+    collects another time, for another reader, may have more luck, and who has stopped to collect says nothing."""
+
+    def __init__(self) -> None:
+        self._noted: dict[str, tuple[str, float]] = {}
+        """Why, and when that was."""
+
+    def note(self, source: str, why: str) -> None:
+        self._noted[source] = why, trio.current_time()
+
+    def __getitem__(self, source: str) -> str:
+        why, noted_s = self._noted[source]
+        if trio.current_time() - noted_s >= FAILING_S:
+            raise KeyError(source)
+        return why
+
+    def __iter__(self) -> Iterator[str]:
+        now_s = trio.current_time()
+        return iter([source for source, (_, noted_s) in self._noted.items() if now_s - noted_s < FAILING_S])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class MetricSources:
@@ -27,8 +55,7 @@ class MetricSources:
         self._log = RateLimited(log, interval_s=FAILURE_TOLD_INTERVAL_S)
         self._sources: dict[str, Source] = {}
         self._failures: dict[str, int] = {}
-        self.failing: dict[str, str] = {}
-        """Which sources the last scrape that asked them had to leave out, and why."""
+        self.failing = Failing()
 
     def add(self, name: str, source: Source) -> None:
         """name: for the log, and for the label of the failures; no two have the same."""
@@ -43,10 +70,9 @@ class MetricSources:
         for name, source in list(self._sources.items()):
             try:
                 yield from _without_repeats(source, taken)
-                self.failing.pop(name, None)
             except Exception as error:  # a bug of one source: no reason to tell nothing of the others
                 self._failures[name] += 1
-                self.failing[name] = repr(error)
+                self.failing.note(name, repr(error))
                 self._log.error(name, "metrics of this source are left out", source=name, error=repr(error))
         yield from counters(
             FAILURES,

@@ -11,6 +11,7 @@ from prometheus_client.core import Metric
 from trio.testing import MockClock
 
 from strandline.broker.admin.problem_watch import BEAT_S
+from strandline.broker.metrics.sources import FAILING_S
 from strandline.runtime.disk import DiskSpace
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from support.scenario import SESSIONS_ALONE, T0, cluster_with_topic, numbered
@@ -129,6 +130,7 @@ async def test_a_source_of_metrics_that_fails_is_told_of_until_it_does_not(autoj
         [found] = problems(cluster, 1)
         assert found["where"] == "metrics of broken" and "no such figure" in found["what"]
         is_broken = False
+        await trio.sleep(FAILING_S)
         list(metrics.collect())
         assert problems(cluster, 1) == []
 

@@ -14,7 +14,7 @@ from structlog.testing import LogCapture
 import strandline
 from strandline.broker.metrics.broker_life import BrokerState
 from strandline.broker.metrics.families import counter, gauge, gauges
-from strandline.broker.metrics.sources import FAILURES, MetricSources
+from strandline.broker.metrics.sources import FAILING_S, FAILURES, MetricSources
 from strandline.testkit.cluster import MemoryCluster
 
 
@@ -42,6 +42,27 @@ async def test_sources_are_asked_in_the_order_in_which_they_were_added(registry:
     registry.sources.add("a", lambda: [gauge("a", "", 1), counter("c", "", 1)])
     assert registry.scrape() == ["b", "a", "c", FAILURES]
     assert registry.failures() == {"b": 0, "a": 0}
+
+
+async def test_a_source_counts_as_failing_for_a_while_whoever_collects_or_does_not(
+    registry: Registry, autojump_clock: object
+) -> None:
+    is_broken = True
+
+    def source() -> Iterator[Metric]:
+        if is_broken:
+            raise KeyError("a bug")
+        yield gauge("x", "", 1)
+
+    registry.sources.add("sometimes", source)
+    assert dict(registry.sources.failing) == {}
+    registry.scrape()
+    is_broken = False
+    registry.scrape()  # for another reader, that had more luck
+    assert dict(registry.sources.failing) == {"sometimes": "KeyError('a bug')"}
+    await trio.sleep(FAILING_S)
+    assert dict(registry.sources.failing) == {} and len(registry.sources.failing) == 0
+    assert "sometimes" not in registry.sources.failing
 
 
 async def test_a_source_that_raises_is_left_out_from_there_on_and_told_once_in_a_while(
