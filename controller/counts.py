@@ -10,7 +10,8 @@ from strandline.runtime.recent_times import RecentTimes
 
 
 class ControllerState(IntEnum):
-    """What the controller is at, by Kafka's numbers."""
+    """What the controller is at, by Kafka's numbers. 12, 16 and 17 are missing: a term ends without an event, an answer
+    to UpdateMetadata is none, and there are no features to update."""
 
     IDLE = 0
     CONTROLLER_CHANGE = 1
@@ -25,6 +26,8 @@ class ControllerState(IntEnum):
     LEADER_AND_ISR_RESPONSE_RECEIVED = 10
     LOG_DIR_CHANGE = 11
     UNCLEAN_LEADER_ELECTION_ENABLE = 13
+    TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE = 14
+    LIST_PARTITION_REASSIGNMENT = 15
 
 
 class ControllerCounts:

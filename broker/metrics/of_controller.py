@@ -26,11 +26,13 @@ RATES = {
     "isrchange": ControllerState.ISR_CHANGE,
     "leaderandisrresponsereceived": ControllerState.LEADER_AND_ISR_RESPONSE_RECEIVED,
     "leaderelection": ControllerState.BROKER_CHANGE,
+    "listpartitionreassignment": ControllerState.LIST_PARTITION_REASSIGNMENT,
     "logdirchange": ControllerState.LOG_DIR_CHANGE,
     "manualleaderbalance": ControllerState.MANUAL_LEADER_BALANCE,
     "partitionreassignment": ControllerState.ALTER_PARTITION_REASSIGNMENT,
     "topicchange": ControllerState.TOPIC_CHANGE,
     "topicdeletion": ControllerState.TOPIC_DELETION,
+    "topicuncleanleaderelectionenable": ControllerState.TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE,
     "uncleanleaderelectionenable": ControllerState.UNCLEAN_LEADER_ELECTION_ENABLE,
 }
 """`<name>RateAndTimeMs` → the state that it times. As in Kafka, leader elections are what follows from brokers that

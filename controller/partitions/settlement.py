@@ -243,6 +243,10 @@ class Settlement:
         """What nobody leads may have a leader by now."""
         await self.settle_and_announce(self._context.offline_partitions())
 
+    async def settle_by_topics(self) -> None:
+        """The same, since the configuration of a topic has changed: it may allow an unclean election now."""
+        await self.settle_offline()
+
 
 def _nobody_listens(_: Mapping[TopicPartition, tuple[int, ...]], __: set[str]) -> None: ...
 

@@ -93,9 +93,10 @@ class ReassignmentRequests:
 
     async def list(self, request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
         """What is under way, of all partitions or of those asked for. NotController."""
-        return await self._agenda.in_turn(partial(self._list, request))
+        return await self._agenda.in_turn(partial(self.look_up, request))
 
-    async def _list(self, request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
+    async def look_up(self, request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
+        """The event of `list`."""
         await trio.lowlevel.checkpoint()
         moving = self._context.moving()
         if request.topics is not None:

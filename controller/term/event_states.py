@@ -45,6 +45,11 @@ STATES: dict[type, ControllerState] = {
     Waits: ControllerState.BROKER_CHANGE,
 }
 """What is none of these is about the role of controller itself."""
+OF_METHODS: dict[object, ControllerState] = {
+    ReassignmentRequests.look_up: ControllerState.LIST_PARTITION_REASSIGNMENT,
+    Settlement.settle_by_topics: ControllerState.TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE,
+}
+"""These go before their owners."""
 
 
 def state_of(event: Event) -> ControllerState:
@@ -59,4 +64,6 @@ def state_of(event: Event) -> ControllerState:
     if isinstance(owner, PreferredElections):
         balance, asked = ControllerState.AUTO_LEADER_BALANCE, ControllerState.MANUAL_LEADER_BALANCE
         return balance if owner.is_automatic else asked
+    if (state := OF_METHODS.get(getattr(function, "__func__", None))) is not None:
+        return state
     return STATES.get(type(owner), ControllerState.CONTROLLER_CHANGE)

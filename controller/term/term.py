@@ -218,9 +218,10 @@ class Term:
             self.agenda.put(self.duties.settlement.settle_offline)
 
     def configurations_changed(self, config: BrokerConfig) -> None:
+        settlement, is_of_topic = self.duties.settlement, config == self.tools.config
         self.tools.config = config
         if self.active:
-            self.agenda.put(self.duties.settlement.settle_offline)
+            self.agenda.put(settlement.settle_by_topics if is_of_topic else settlement.settle_offline)
 
     # --- Brokers -----------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import trio
 from trio.testing import MockClock
 
@@ -17,6 +18,7 @@ from strandline.protocol.messages import (
     CreatableTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
+    ListPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
@@ -80,15 +82,37 @@ async def test_each_kind_of_work_is_timed_as_what_it_is(autojump_clock: MockCloc
     move = ReassignableTopic("t", [ReassignablePartition(0, [3, 1])])
     for name, request in (
         ("controlledshutdown", ControlledShutdownRequest(3, -1)),
+        ("listpartitionreassignment", ListPartitionReassignmentsRequest()),
         ("partitionreassignment", AlterPartitionReassignmentsRequest([move])),
         ("topicdeletion", DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)),
     ):
         key = f"{STATS}{name}rateandtimems_count"
-        before = figures(controller)[key]
+        moves = f"{STATS}partitionreassignmentrateandtimems_count"
+        before = figures(controller)
         await controller.ask(request)
-        assert figures(controller)[key] > before, name
+        assert figures(controller)[key] > before[key], name
+        if name == "listpartitionreassignment":
+            assert figures(controller)[moves] == before[moves], "a question moves nothing"
     await cluster.come_to_rest()
     assert figures(controller)[f"{GAUGES}controllerstate"] == 0
+
+
+async def test_another_configuration_is_timed_by_whose_it_is(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1)
+    controller = await cluster.controller_on(1)
+    await cluster.come_to_rest()
+    config = controller.term.tools.config
+    of_broker, of_topic = (
+        f"{STATS}{name}rateandtimems_count"
+        for name in ("uncleanleaderelectionenable", "topicuncleanleaderelectionenable")
+    )
+    counts = []
+    for each in (config, msgspec.structs.replace(config, unclean_leader_election_enable=True)):
+        controller.configurations_changed(each)
+        await trio.sleep(1)
+        found = figures(controller)
+        counts.append((found[of_topic], found[of_broker]))
+    assert counts == [(1, 0), (1, 1)]
 
 
 async def test_orders_that_nobody_answers_are_in_the_queue(autojump_clock: MockClock, cluster: Any) -> None:
