@@ -39,6 +39,7 @@ RATES = {
 come and go."""
 _GAUGES = "kafka_controller_kafkacontroller"
 _STATS = "kafka_controller_controllerstats"
+_HEALTH = "redpanda_cluster_health"
 
 
 class Leaderless(NamedTuple):
@@ -57,6 +58,7 @@ class OfController:
         self._bounds = bounds
         self.leaderless: Sequence[Leaderless] = ()
         """As the last scrape found them; nothing where this broker is not the controller."""
+        self._under_replicated = self._nodes_down = 0
 
     def __call__(self) -> Iterator[Metric]:
         term = self._controller.term
@@ -74,26 +76,32 @@ class OfController:
         yield from self._stats()
         yield from self._queues()
         if acts:
+            yield from self._health()
             yield from self._of_cluster(context)
 
     def _partitions(self, context: ControllerContext) -> Iterator[Metric]:
         """It looks at each partition: now and then it yields a family without samples, for the loop to turn."""
-        count = imbalanced = 0
+        count = imbalanced = under_replicated = 0
+        down: set[int] = set()
         leaderless: list[Leaderless] = []
         name, text = f"{_GAUGES}_offlinepartitionscount", "Partitions without a live leader"
         for topic in list(context.topics.values()):
             for partition in topic.assignment:
                 tp = TopicPartition(topic.name, partition)
                 count += 1
+                assigned = context.replicas(tp)
+                down.update(replica for replica in assigned if replica not in context.brokers)
                 if topic.name not in context.deleting:
                     state = context.states.get(tp)
                     if not context.has_live_leader(tp):
                         in_sync = len(state.isr) if state is not None else 0
-                        leaderless.append(Leaderless(tp, len(context.replicas(tp)), in_sync))
+                        leaderless.append(Leaderless(tp, len(assigned), in_sync))
+                    alive = sum(replica in context.brokers for replica in state.isr) if state is not None else 0
+                    under_replicated += alive < len(assigned) - len(topic.adding_replicas.get(partition, ()))
                     imbalanced += state is None or state.leader != preferred_replica(context, tp)
                 if count % SLICE_SAMPLES == 0:
                     yield Metric(name, text, "gauge")
-        self.leaderless = leaderless
+        self.leaderless, self._under_replicated, self._nodes_down = leaderless, under_replicated, len(down)
         yield gauge(name, text, len(leaderless))
         text = "Partitions that another replica leads than the preferred one"
         yield gauge(f"{_GAUGES}_preferredreplicaimbalancecount", text, imbalanced)
@@ -133,6 +141,19 @@ class OfController:
         ]
         if times:
             yield from quantiles(f"{manager}_requestrateandqueuetimems", text, ("brokerId",), times)
+
+    def _health(self) -> Iterator[Metric]:
+        """Redpanda's, which say in three figures whether something is wrong: of the cluster, as the exporter's."""
+        for name, text, value in (
+            ("leaderless_partitions", "Partitions without a live leader", len(self.leaderless)),
+            (
+                "under_replicated_partitions",
+                "Partitions with fewer live replicas in sync than they have but for those being added",
+                self._under_replicated,
+            ),
+            ("nodes_down", "Brokers that are gone and have replicas", self._nodes_down),
+        ):
+            yield gauge(f"{_HEALTH}_{name}", text, value)
 
     def _of_cluster(self, context: ControllerContext) -> Iterator[Metric]:
         """kafka_exporter's, of which each series may exist once in a cluster."""

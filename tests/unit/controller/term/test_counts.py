@@ -24,6 +24,7 @@ from strandline.protocol.messages import (
 )
 
 GAUGES = "kafka_controller_kafkacontroller_"
+HEALTH = "redpanda_cluster_health_"
 STATS = "kafka_controller_controllerstats_"
 
 
@@ -49,12 +50,15 @@ async def test_the_figures_tell_what_a_controller_did(autojump_clock: MockClock,
     assert found[f"{STATS}controllerchangerateandtimems_count"] >= 1
     topics, elections = (found[f"{STATS}{name}rateandtimems_count"] for name in ("topicchange", "leaderelection"))
     assert topics >= 2
+    health = [f"{HEALTH}{name}" for name in ("leaderless_partitions", "under_replicated_partitions", "nodes_down")]
+    assert [found[name] for name in health] == [0, 0, 0]
 
     cluster.kill(3)
     await cluster.come_to_rest()
     found = figures(controller)
     assert found["kafka_brokers"] == 2 and "kafka_broker_info 3 broker:9003" not in found
     assert found[f"{GAUGES}offlinepartitionscount"] == 1, "the only replica of loose-0 is gone"
+    assert [found[name] for name in health] == [1, 3, 1], "all but t-2 had a replica there"
     assert found[f"{GAUGES}preferredreplicaimbalancecount"] == 2
     assert found[f"{STATS}leaderelectionrateandtimems_count"] > elections
     assert found[f"{STATS}topicchangerateandtimems_count"] == topics, "no topic has changed"
@@ -142,7 +146,7 @@ async def test_who_is_not_controller_tells_zero_and_nothing_of_the_cluster(
     await cluster.come_to_rest()
     found = figures(other)
     assert {value for name, value in found.items() if name.startswith(GAUGES)} == {0}
-    assert not any(name.startswith(("kafka_brokers", "kafka_broker_info", "kafka_topic")) for name in found)
+    assert not any(name.startswith(("kafka_brokers", "kafka_broker_info", "kafka_topic", HEALTH)) for name in found)
 
 
 async def test_many_topics_are_bounded_and_looked_at_in_slices(autojump_clock: MockClock, cluster: Any) -> None:
