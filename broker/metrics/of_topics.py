@@ -123,7 +123,7 @@ class OfTopics:
     def _of_replica_manager(self) -> Iterator[Metric]:
         led = under_replicated = under_minimum = at_minimum = offline = moving = 0
         partitions = self._replicas.partitions
-        name, text = "kafka_server_replicamanager_partitioncount", "Replicas on this broker"
+        name, text = "kafka_server_replicamanager_partitioncount", "Replicas on this broker, offline ones too"
         for number, partition in enumerate(list(partitions.values()), 1):
             if number % PARTITIONS_PER_STEP == 0:
                 yield Metric(name, text, "gauge")  # without a sample: for the loop to turn
@@ -135,14 +135,14 @@ class OfTopics:
                 under_minimum += not leadership.has_enough_replicas
                 at_minimum += leadership.is_at_minimum
                 moving += leadership.is_reassigned
-        offline += not_hosted(self._replicas.broker_id, self._replicas.metadata, partitions, self._logs)
+        missing = not_hosted(self._replicas.broker_id, self._replicas.metadata, partitions, self._logs)
         for name, help_text, value in (
-            ("partitioncount", text, len(partitions)),
+            ("partitioncount", text, len(partitions) + missing),
             ("leadercount", "Partitions that this broker leads", led),
             ("underreplicatedpartitions", "Led here, with replicas that are not in the ISR", under_replicated),
             ("underminisrpartitioncount", "Led here, with fewer in sync than min.insync.replicas", under_minimum),
             ("atminisrpartitioncount", "Led here, with as many in sync as min.insync.replicas", at_minimum),
-            ("offlinereplicacount", "Replicas whose log failed, was refused or cannot be read", offline),
+            ("offlinereplicacount", "Replicas whose log failed, was refused or cannot be read", offline + missing),
             ("reassigningpartitions", "Led here, with replicas that are being added or removed", moving),
         ):
             yield gauge(f"kafka_server_replicamanager_{name}", help_text, value)
