@@ -65,6 +65,11 @@ class PendingFetch:
         self.due_at = NEVER
         self._watch()
 
+    @property
+    def watched_count(self) -> int:
+        """For how many partitions it waits."""
+        return len(self._partitions)
+
     def wait(self, answer: Answer | None) -> None:
         """answer: what is there now, which is not enough; None where there is nothing."""
         self._handler.deadlines.enter(self, self._deadline if answer is None else self._next_look(answer))

@@ -125,6 +125,11 @@ class PendingSessionFetch:
         self.due_at = NEVER
         session.pending = self
 
+    @property
+    def watched_count(self) -> int:
+        """For how many partitions it waits."""
+        return len(self._session.partitions)
+
     def look(self) -> None:
         self._try(at_once=False)
 

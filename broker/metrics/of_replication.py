@@ -62,7 +62,8 @@ class OfFollowers:
 
 
 class OfPurgatories:
-    """A source: requests that wait for others to come about, and members of whose sessions somebody takes note."""
+    """A source: requests that wait for others to come about, and members of whose sessions somebody takes note. As in
+    Kafka who waits for several partitions counts in each."""
 
     def __init__(self, deadlines: Deadlines, replicas: Replicas) -> None:
         self._deadlines = deadlines
@@ -79,7 +80,7 @@ class OfPurgatories:
                 yield Metric(name, text, "gauge")
         for number, each in enumerate(self._deadlines.waiting(), 1):
             if isinstance(each, PendingFetch | PendingSessionFetch):
-                sizes["Fetch"] += 1
+                sizes["Fetch"] += each.watched_count
             elif isinstance(each, Coordinated):
                 sizes["Heartbeat"] += len(each.group.members)
                 sizes["Rebalance"] += each.group.state is GroupState.PREPARING

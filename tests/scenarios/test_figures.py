@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+from functools import partial
 
 import trio
 from trio.testing import MockClock
@@ -149,6 +150,21 @@ async def test_what_waits_for_a_follower_is_in_the_purgatory(autojump_clock: Moc
             await trio.sleep(1)
             assert figures(cluster, 1)[f"{purgatory} Produce"] == 1
         assert figures(cluster, 1)[f"{purgatory} Produce"] == 0
+
+
+async def test_a_fetch_of_several_partitions_waits_in_each_of_them(autojump_clock: MockClock) -> None:
+    """So Kafka counts it, too: each watches it."""
+    purgatory = "kafka_server_delayedoperationpurgatory_purgatorysize Fetch"
+    async with MemoryCluster(brokers=1).running() as cluster:
+        async with cluster.admin() as admin:
+            await admin.create_topic("t", 3, 1)
+        await cluster.rest(1)
+        assert figures(cluster, 1)[purgatory] == 0
+        async with cluster.consumer(fetch_max_wait_ms=5000) as consumer, trio.open_nursery() as nursery:
+            await consumer.assign([TopicPartition("t", number) for number in range(3)])
+            nursery.start_soon(partial(consumer.poll, timeout_ms=4000))
+            await trio.sleep(2)
+            assert figures(cluster, 1)[purgatory] == 3
 
 
 async def test_a_follower_tells_how_far_it_is_behind(autojump_clock: MockClock) -> None:
