@@ -1,17 +1,20 @@
 """The faults that `strandline doctor --cluster` looks for: one row each, over facts that were gathered before. Pure.
 
-A check returns what is wrong and where, "" where nothing is; Unknown where its facts are not known. A fault stops
-somebody or loses something, now or soon; advice is about what would make the next failure worse.
+A check returns what is wrong and where, "" where nothing is; Unknown where its facts are not known; Advice where its
+fault is only near. A fault stops somebody or loses something, now or soon; advice is about what would make the next
+failure worse.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.cli.cluster_facts import MIN_ISR, THROTTLED, UNCLEAN, ClusterFacts
 from strandline.cli.cluster_picture import named
+from strandline.cli.disk_growth import ends_in_time
 from strandline.cli.wording import counted, lasting, sized
 from strandline.protocol.types import NO_BROKER, TopicPartition
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 LARGEST_SKEW_MS = 1_000
 FULL_PART = 0.05
 """Of a volume: so little left is a fault."""
+WATCHED_PART = 0.5
+"""Of a volume: while more is left its growth alarms nobody, as in the rules for Prometheus."""
 DAY_S = 86_400
 IMBALANCE = 0.1
 """leader.imbalance.per.broker.percentage, by default."""
@@ -39,7 +44,13 @@ class Unknown(NamedTuple):
     why: str
 
 
-Found = str | Unknown
+class Advice(NamedTuple):
+    """What a check of faults found that is none yet."""
+
+    text: str
+
+
+Found = str | Unknown | Advice
 
 
 class Check(NamedTuple):
@@ -116,24 +127,30 @@ def versions(facts: ClusterFacts) -> Found:
 
 def clocks(facts: ClusterFacts) -> Found:
     """What the time of asking may have made of a difference is none."""
-    if not facts.skews:
-        return _unless_untold(facts, ())
-    first = min(facts.skews, key=lambda each: sum(facts.skews[each]))
-    last = max(facts.skews, key=lambda each: facts.skews[each].ahead_ms - facts.skews[each].unsure_ms)
-    unsure_ms = facts.skews[first].unsure_ms + facts.skews[last].unsure_ms
-    apart_ms = facts.skews[last].ahead_ms - facts.skews[first].ahead_ms
-    if first != last and apart_ms > LARGEST_SKEW_MS + unsure_ms:
-        return f"broker {last} is {apart_ms / 1000:.1f} s ahead of broker {first}"
-    if unsure_ms > LARGEST_SKEW_MS:
-        return Unknown(f"brokers {first} and {last} took too long to answer to compare them")
-    return _unless_untold(facts, facts.skews)
+    if len(facts.brokers) < 2:
+        return ""
+    slow = {each: skew for each, skew in facts.skews.items() if skew.unsure_ms > LARGEST_SKEW_MS / 2}
+    if facts.skews:
+        first = min(facts.skews, key=lambda each: sum(facts.skews[each]))
+        last = max(facts.skews, key=lambda each: facts.skews[each].ahead_ms - facts.skews[each].unsure_ms)
+        unsure_ms = facts.skews[first].unsure_ms + facts.skews[last].unsure_ms
+        apart_ms = facts.skews[last].ahead_ms - facts.skews[first].ahead_ms
+        if first != last and apart_ms > LARGEST_SKEW_MS + unsure_ms:
+            return f"broker {last} is {apart_ms / 1000:.1f} s ahead of broker {first}"
+    late = {
+        each: f"its answer took {2 * skew.unsure_ms / 1000:.1f} s, too long to compare" for each, skew in slow.items()
+    }
+    return _unless_untold(facts, facts.skews.keys() - slow, late)
 
 
-def _unless_untold(facts: ClusterFacts, told: Collection[int] | None = None) -> Found:
+def _unless_untold(
+    facts: ClusterFacts, told: Collection[int] | None = None, why: Mapping[int, str] = MappingProxyType({})
+) -> Found:
     """Nothing was found in what admin ports say: that is well where every broker's says it. told: who does, where not
-    every answer has it."""
+    every answer has it; why: of others that answered, what is wrong with that."""
     asked = facts.statuses if told is None else told
-    missing = {each: facts.untold.get(each, "its answer lacks it") for each in facts.brokers if each not in asked}
+    reasons = {**facts.untold, **why}
+    missing = {each: reasons.get(each, "its answer lacks it") for each in facts.brokers if each not in asked}
     return _none_of(missing, facts) if missing else ""
 
 
@@ -324,26 +341,34 @@ def directories(facts: ClusterFacts) -> Found:
 
 
 def disks(facts: ClusterFacts) -> Found:
-    """What is nearly full, and what will be within a day should it go on as between the two looks."""
-    found = []
+    """What is nearly full; as advice, what may be within a day: a few seconds say little of a day, but whose volume is
+    more than half full had better look."""
+    found, soon = [], []
     lasted_s = max(facts.after.disks_at_s - facts.before.disks_at_s, 1.0)
     missing = {each: facts.unheard.get(each, "no answer") for each in facts.brokers}
     for broker_id, of_broker in facts.after.directories.items():
         missing.pop(broker_id, None)
-        earlier = {each.path: each.usable_bytes for each in facts.before.directories.get(broker_id, ())}
+        earlier = {each.path: each for each in facts.before.directories.get(broker_id, ())}
         for each in of_broker:
             if each.total_bytes <= 0 or each.usable_bytes < 0:
                 if each.error is None:
                     missing[broker_id] = f"it does not say how large the volume of {each.path} is"
                 continue
             where = f"{each.path} of broker {broker_id} has {sized(each.usable_bytes)} left"
-            per_s = (earlier.get(each.path, each.usable_bytes) - each.usable_bytes) / lasted_s
+            was = earlier.get(each.path, each)
+            per_s = (was.usable_bytes - each.usable_bytes) / lasted_s if was.usable_bytes >= 0 else 0
             if each.usable_bytes < FULL_PART * each.total_bytes:
                 found.append(where)
-            elif per_s > 0 and each.usable_bytes / per_s < DAY_S:
-                found.append(f"{where}, full in {lasting(each.usable_bytes / per_s)} at {sized(per_s)}/s")
+            elif (
+                per_s > 0
+                and each.usable_bytes < min(WATCHED_PART * each.total_bytes, DAY_S * per_s)
+                and not ends_in_time(was, each, facts.topic_configs)
+            ):
+                soon.append(f"{where}, full in {lasting(each.usable_bytes / per_s)} should {sized(per_s)}/s go on")
     if found:
-        return "; ".join(found)
+        return "; ".join(found + soon)
+    if soon:
+        return Advice("; ".join(soon))
     return _none_of(missing, facts) if missing else ""
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.cli.admin_ports import NotTold, admin_port, status_of
+from strandline.cli.disk_growth import BOUNDS
 from strandline.cli.options import LOOK_TIMEOUT_MS
 from strandline.protocol.types import NO_BROKER, TopicPartition
 
@@ -177,7 +178,7 @@ def _groups(session: Session, admin: Admin, consumer: Consumer) -> tuple[dict[st
 
 
 def _topic_configs(admin: Admin, topics: Iterable[str]) -> dict[str, Configs]:
-    listed = admin.describe_topic_configs(list(topics), (MIN_ISR, UNCLEAN, *THROTTLED))
+    listed = admin.describe_topic_configs(list(topics), (MIN_ISR, UNCLEAN, *THROTTLED, *BOUNDS))
     return {
         name: {entry.name: entry.value for entry in found}
         for name, found in listed.items()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import click
 
 from strandline.cli.admin_ports import named_ports
-from strandline.cli.cluster_checks import CLUSTER_CHECKS, Check, Unknown
+from strandline.cli.cluster_checks import CLUSTER_CHECKS, Advice, Check, Unknown
 from strandline.cli.cluster_facts import ClusterFacts, cluster_facts
 from strandline.cli.options import show_json
 from strandline.cli.session import Session
@@ -72,6 +72,8 @@ def _verdict(check: Check, facts: ClusterFacts) -> Verdict:
     found = check.find(facts)
     if isinstance(found, Unknown):
         return Verdict(check.name, "?", found.why)
+    if isinstance(found, Advice):
+        return Verdict(check.name, "warn", found.text, check.remedy)
     if not found:
         return Verdict(check.name, "ok")
     return Verdict(check.name, "FAIL" if check.is_fault else "warn", found, check.remedy)
