@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from strandline.cli.cluster_facts import MIN_ISR, THROTTLED, UNCLEAN, ClusterFacts
 from strandline.cli.cluster_picture import named
+from strandline.cli.cluster_problems import problems_in
 from strandline.cli.disk_growth import ends_in_time
 from strandline.cli.wording import counted, lasting, sized
 from strandline.protocol.types import NO_BROKER, TopicPartition
@@ -54,10 +55,13 @@ Found = str | Unknown | Advice
 
 
 class Check(NamedTuple):
+    """kinds: of the problems that brokers tell, which are the same fault: they know since when."""
+
     name: str
     is_fault: bool
     find: Callable[[ClusterFacts], Found]
     remedy: str
+    kinds: tuple[str, ...] = ()
 
 
 # --- Brokers ---------------------------------------------------------------------------------------------------------
@@ -220,10 +224,12 @@ def _missing(facts: ClusterFacts, tp: TopicPartition, view: PartitionView) -> li
 
 
 def refused(facts: ClusterFacts) -> str:
-    found = [
-        f"{tp} on broker {each}: {why}" for tp, view in _each(facts) for each, why in view.refused_replicas.items()
-    ]
-    return named(found, most=3)
+    """By what the controller knows, and by what brokers tell of logs that failed later."""
+    found = {(str(tp), each): why for tp, view in _each(facts) for each, why in view.refused_replicas.items()}
+    for problem in problems_told(facts):
+        if problem["kind"] == "log":
+            found.setdefault((problem["where"], problem["broker"]), problem["what"])
+    return named((f"{where} on broker {each}: {why}" for (where, each), why in found.items()), most=3)
 
 
 def leaders(facts: ClusterFacts) -> str:
@@ -344,6 +350,7 @@ def disks(facts: ClusterFacts) -> Found:
     """What is nearly full; as advice, what may be within a day: a few seconds say little of a day, but whose volume is
     more than half full had better look."""
     found, soon = [], []
+    full = {(each["broker"], each["where"]) for each in problems_told(facts) if each["kind"] == "full"}
     lasted_s = max(facts.after.disks_at_s - facts.before.disks_at_s, 1.0)
     missing = {each: facts.unheard.get(each, "no answer") for each in facts.brokers}
     for broker_id, of_broker in facts.after.directories.items():
@@ -357,7 +364,7 @@ def disks(facts: ClusterFacts) -> Found:
             where = f"{each.path} of broker {broker_id} has {sized(each.usable_bytes)} left"
             was = earlier.get(each.path, each)
             per_s = (was.usable_bytes - each.usable_bytes) / lasted_s if was.usable_bytes >= 0 else 0
-            if each.usable_bytes < FULL_PART * each.total_bytes:
+            if each.usable_bytes < FULL_PART * each.total_bytes or (broker_id, each.path) in full:
                 found.append(where)
             elif (
                 per_s > 0
@@ -404,13 +411,39 @@ def restless_groups(facts: ClusterFacts) -> Found:
     return found or _unless_groups_untold(facts)
 
 
+# --- What brokers tell -----------------------------------------------------------------------------------------------
+
+
+def problems_told(facts: ClusterFacts) -> list[dict[str, Any]]:
+    """By all that tell, each with its `broker`."""
+    return [each for broker_id, status in facts.statuses.items() for each in problems_in(broker_id, status)]
+
+
+def told(facts: ClusterFacts) -> Found:
+    """What no other check looks for: only the broker knows it."""
+    looked_for = {kind for check in CLUSTER_CHECKS if check.find is not told for kind in check.kinds}
+    others = [each for each in problems_told(facts) if each["kind"] not in looked_for]
+    text = named(
+        (f"broker {each['broker']}, {each['where']}: {each['what']} ({each['remedy']})" for each in others), most=3
+    )
+    if not others:
+        return _unless_untold(facts)
+    return text if any(each["level"] == "error" for each in others) else Advice(text)
+
+
 def _brokers(ids: Iterable[int]) -> str:
     listed = sorted(ids)
     return f"broker {listed[0]}" if len(listed) == 1 else f"brokers {', '.join(map(str, listed))}"
 
 
 CLUSTER_CHECKS = (
-    Check("controller", True, controller, "ask ZooKeeper (strandline doctor -z HOST:PORT), look at the brokers' logs"),
+    Check(
+        "controller",
+        True,
+        controller,
+        "ask ZooKeeper (strandline doctor -z HOST:PORT), look at the brokers' logs",
+        kinds=("controller",),
+    ),
     Check(
         "brokers answer",
         True,
@@ -419,13 +452,50 @@ CLUSTER_CHECKS = (
     ),
     Check("advertised addresses", True, addresses, "give each broker advertised.listeners that all clients can reach"),
     Check("brokers are ready", True, unready, "wait, and if it stays see that broker's log"),
-    Check("log directories", True, directories, "replace the disk and restart the broker: it fetches what it lacks"),
-    Check("disks", True, disks, "shorten retention (configs alter), delete records, or add a disk or a broker"),
+    Check(
+        "log directories",
+        True,
+        directories,
+        "replace the disk and restart the broker: it fetches what it lacks",
+        kinds=("directory",),
+    ),
+    Check(
+        "disks",
+        True,
+        disks,
+        "shorten retention (configs alter), delete records, or add a disk or a broker",
+        kinds=("full", "nearly full"),
+    ),
     Check("clocks", True, clocks, "have NTP set them: retention and timestamps go by them"),
-    Check("offline partitions", True, offline, "start the brokers that hold them; else strandline recover TOPIC"),
-    Check("under min.insync.replicas", True, under_min_isr, "writes with acks=all wait: start the missing brokers"),
-    Check("under-replicated partitions", True, under_replicated, "start those brokers, or see what slows them down"),
-    Check("refused replicas", True, refused, "mend what the message names, then restart that broker"),
+    Check(
+        "offline partitions",
+        True,
+        offline,
+        "start the brokers that hold them; else strandline recover TOPIC",
+        kinds=("leaderless",),
+    ),
+    Check(
+        "under min.insync.replicas",
+        True,
+        under_min_isr,
+        "writes with acks=all wait: start the missing brokers",
+        kinds=("under min ISR",),
+    ),
+    Check(
+        "under-replicated partitions",
+        True,
+        under_replicated,
+        "start those brokers, or see what slows them down",
+        kinds=("under-replicated", "under min ISR"),
+    ),
+    Check(
+        "refused replicas",
+        True,
+        refused,
+        "mend what the message names, then restart that broker",
+        kinds=("log", "more logs"),
+    ),
+    Check("told by brokers", True, told, "do as it says there"),
     Check("reassignments", True, moving_to_the_dead, "start that broker, or strandline reassign cancel"),
     Check("internal topics", True, internal_copies, "strandline reassign generate -t TOPIC --replication-factor 3"),
     Check("versions", False, versions, "end the upgrade: restart the older ones, one after the other"),

@@ -28,10 +28,14 @@ def problems_of(
             # What it advises are options of other commands.
             untold.append({"broker": broker_id, "why": str(error).partition("; ")[0]})
             continue
-        problems = status.get("problems")
-        if isinstance(problems, list):
-            found += [{"broker": broker_id, **problem} for problem in problems]
+        found += problems_in(broker_id, status)
     return sorted(found, key=lambda each: (each["level"] != "error", each["since_ms"])), untold
+
+
+def problems_in(broker_id: int, status: Mapping[str, object]) -> list[dict[str, Any]]:
+    """What the broker's `/status` tells, with its id as `broker`."""
+    problems = status.get("problems")
+    return [{"broker": broker_id, **problem} for problem in problems] if isinstance(problems, list) else []
 
 
 def problem_lines(report: Mapping[str, Any], now_ms: int) -> list[str]:
@@ -44,10 +48,13 @@ def problem_lines(report: Mapping[str, Any], now_ms: int) -> list[str]:
 
 
 def problem_line(problem: Mapping[str, Any], now_ms: int) -> str:
-    since_ms = problem["since_ms"]
-    since = f"{datetime.fromtimestamp(since_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    for_long = lasting(max(now_ms - since_ms, 0) / 1000)
     return printable(
         f"{problem['level']}: broker {problem['broker']}, {problem['where']}: {problem['what']}; "
-        f"since {since} ({for_long}); {problem['remedy']}"
+        f"{since_text(problem['since_ms'], now_ms)}; {problem['remedy']}"
     )
+
+
+def since_text(since_ms: int, now_ms: int) -> str:
+    """`since 2026-11-26 12:00:00 UTC (3 min)`."""
+    since = f"{datetime.fromtimestamp(since_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"since {since} ({lasting(max(now_ms - since_ms, 0) / 1000)})"

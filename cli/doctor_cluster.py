@@ -1,7 +1,8 @@
 """`strandline doctor --cluster`: one line for each thing that may be wrong, with where it is and what to do.
 
     ok    offline partitions
-    FAIL  under-replicated partitions: t-0, t-1; not in sync is broker 3 in 2; start those brokers, or see …
+    FAIL  under-replicated partitions: t-0, t-1; not in sync is broker 3 in 2; since 2026-11-26 12:00:00 UTC (5 min);
+          start those brokers, or see what slows them down                                  (a single line)
     warn  replication factor 1: scratch; strandline reassign generate -t TOPIC --replication-factor 3
     ?     clocks: not seen everywhere: broker 2: nobody answers …
 
@@ -15,8 +16,9 @@ from typing import NamedTuple
 import click
 
 from strandline.cli.admin_ports import named_ports
-from strandline.cli.cluster_checks import CLUSTER_CHECKS, Advice, Check, Unknown
+from strandline.cli.cluster_checks import CLUSTER_CHECKS, Advice, Check, Unknown, problems_told
 from strandline.cli.cluster_facts import ClusterFacts, cluster_facts
+from strandline.cli.cluster_problems import since_text
 from strandline.cli.options import show_json
 from strandline.cli.session import Session
 from strandline.cli.wording import printable
@@ -26,12 +28,14 @@ COLOURS = {"ok": "green", "FAIL": "red", "warn": "yellow", "?": "yellow"}
 
 
 class Verdict(NamedTuple):
-    """`level`: ok, FAIL, warn, or ? where the facts are not known. `text`: what, and where; `remedy`: what to do."""
+    """`level`: ok, FAIL, warn, or ? where the facts are not known. `text`: what, and where; `remedy`: what to do.
+    `since_ms`: by the broker that knows it longest; None where none tells."""
 
     check: str
     level: str
     text: str = ""
     remedy: str = ""
+    since_ms: int | None = None
 
 
 def examine_cluster(session: Session, servers: str, told: tuple[str, ...], output: str) -> int:
@@ -49,18 +53,20 @@ def examine_cluster(session: Session, servers: str, told: tuple[str, ...], outpu
     if output == "json":
         checks = [
             {"check": each.check, "ok": None if each.level == "?" else each.level != "FAIL", "level": each.level,
-             "text": each.text, "remedy": each.remedy} for each in verdicts
+             "text": each.text, "since_ms": each.since_ms, "remedy": each.remedy} for each in verdicts
         ]  # fmt: skip
         show_json("doctor", checks=checks)
         return 0 if is_well else 1
+    now_ms = session.now_ms()
     for each in verdicts:
-        line = each.check + "".join(f"{mark}{text}" for mark, text in _marked(each))
+        line = each.check + "".join(f"{mark}{text}" for mark, text in _marked(each, now_ms))
         click.echo(f"{click.style(each.level.ljust(4), fg=COLOURS[each.level])}  {printable(line)}")
     return 0 if is_well else 1
 
 
-def _marked(verdict: Verdict) -> list[tuple[str, str]]:
-    return [(mark, text) for mark, text in ((": ", verdict.text), ("; ", verdict.remedy)) if text]
+def _marked(verdict: Verdict, now_ms: int) -> list[tuple[str, str]]:
+    since = "" if verdict.since_ms is None else since_text(verdict.since_ms, now_ms)
+    return [(mark, text) for mark, text in ((": ", verdict.text), ("; ", since), ("; ", verdict.remedy)) if text]
 
 
 def verdicts_on(facts: ClusterFacts) -> list[Verdict]:
@@ -72,8 +78,8 @@ def _verdict(check: Check, facts: ClusterFacts) -> Verdict:
     found = check.find(facts)
     if isinstance(found, Unknown):
         return Verdict(check.name, "?", found.why)
-    if isinstance(found, Advice):
-        return Verdict(check.name, "warn", found.text, check.remedy)
     if not found:
         return Verdict(check.name, "ok")
-    return Verdict(check.name, "FAIL" if check.is_fault else "warn", found, check.remedy)
+    is_fault, text = (False, found.text) if isinstance(found, Advice) else (check.is_fault, found)
+    since_ms = min((each["since_ms"] for each in problems_told(facts) if each["kind"] in check.kinds), default=None)
+    return Verdict(check.name, "FAIL" if is_fault else "warn", text, check.remedy, since_ms)

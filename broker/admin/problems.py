@@ -45,6 +45,7 @@ class Known(NamedTuple):
         found = self.problem
         return {
             "level": str(found.level),
+            "kind": found.kind,
             "what": found.what,
             "where": found.where,
             "since_ms": self.since_ms,

@@ -39,6 +39,7 @@ async def test_a_follower_that_is_cut_off_is_told_of_until_it_is_back(autojump_c
         began_ms = cluster.broker(1).environment.wall_clock.now_ms()
         assert found == {
             "level": "warning",
+            "kind": "under-replicated",
             "what": "1 partition is under-replicated; not in sync: broker 3",
             "where": "t-0",
             "since_ms": began_ms,

@@ -87,6 +87,11 @@ def with_looks(before: Look, after: Look) -> ClusterFacts:
     return replace(HEALTHY, before=before, after=after)
 
 
+def told(kind: str, where: str, level: str = "error", since_ms: int = NOW_MS - 300_000) -> dict[str, Any]:
+    """A problem as `/status` tells it."""
+    return {"level": level, "kind": kind, "what": "it broke", "where": where, "since_ms": since_ms, "remedy": "mend it"}
+
+
 DEAD_DISK = AnsweredError(ErrorCode.KAFKA_STORAGE_ERROR, "log directory /data failed")
 ADDING = OngoingReassignment((1, 2, 9), (9,), ())
 
@@ -113,6 +118,7 @@ FAULTS: list[tuple[str, ClusterFacts, str]] = [
         with_looks(LOOK, replace(LOOK, directories={3: disk(4 * GIB)})),
         "/data of broker 3 has 4.0 GiB left",
     ),
+    ("disks", with_status(problems=[told("full", "/data")]), "/data of broker 2 has 50.0 GiB left"),
     (
         "clocks",
         replace(HEALTHY, skews={1: Skew(400), 2: Skew(-900), 3: Skew(0)}),
@@ -134,6 +140,8 @@ FAULTS: list[tuple[str, ClusterFacts, str]] = [
         with_partitions(led(1, 2, 3, refused_replicas={3: "damaged"}), led(2, 3, 1), led(3, 1, 2)),
         "t-0 on broker 3: damaged",
     ),
+    ("refused replicas", with_status(problems=[told("log", "t-0")]), "t-0 on broker 2: it broke"),
+    ("told by brokers", with_status(problems=[told("zookeeper", "ZooKeeper")]), "broker 2, ZooKeeper: it broke (mend"),
     ("reassignments", replace(HEALTHY, ongoing={T0: ADDING}), "t-0 to broker 9"),
     (
         "internal topics",
@@ -228,7 +236,8 @@ def test_what_is_as_it_should_be_is_no_fault(check: str, facts: ClusterFacts) ->
 
 def test_what_no_broker_tells_is_said_to_be_unknown_and_why() -> None:
     found = by_name(replace(HEALTHY, statuses={}, skews={}, untold=on_each("its port is off")))
-    assert {each.check for each in found.values() if each.level == "?"} == {"brokers are ready", "versions", "clocks"}
+    unknown = {each.check for each in found.values() if each.level == "?"}
+    assert unknown == {"brokers are ready", "versions", "clocks", "told by brokers"}
     assert (
         found["clocks"].text
         == "no broker tells: broker 1: its port is off; broker 2: its port is off; broker 3: its port is off"
@@ -245,7 +254,7 @@ SEEN_OF_ONE = replace(
 )
 
 
-@pytest.mark.parametrize("check", ["brokers are ready", "versions", "clocks"])
+@pytest.mark.parametrize("check", ["brokers are ready", "versions", "clocks", "told by brokers"])
 def test_what_was_seen_of_one_broker_is_not_said_of_all(check: str) -> None:
     found = by_name(SEEN_OF_ONE)[check]
     assert (found.level, found.text) == (
@@ -291,6 +300,24 @@ def test_without_a_controller_what_depends_on_what_is_under_way_is_unknown() -> 
     assert unknown["under-replicated partitions"].startswith("t-0 may be so")
 
 
+def test_a_fault_lasts_since_the_broker_that_knows_it_longest_has_seen_it() -> None:
+    lacking = with_partitions(led(1, 2, 3, in_sync=(1, 2)), led(2, 3, 1), led(3, 1, 2))
+    statuses = {
+        1: {**HEALTHY.statuses[1], "problems": [told("under-replicated", "t-0", since_ms=7000)]},
+        2: {**HEALTHY.statuses[2], "problems": [told("under-replicated", "t-1", since_ms=5000), told("log", "t-2")]},
+    }
+    found = by_name(replace(lacking, statuses=dict(HEALTHY.statuses) | statuses))
+    assert (found["under-replicated partitions"].since_ms, found["offline partitions"].since_ms) == (5000, None)
+
+
+def test_what_only_brokers_know_is_advice_while_all_is_served() -> None:
+    found = by_name(with_status(problems=[told("cleaner", "t-0", "warning"), told("under-replicated", "t-1")]))
+    assert (found["told by brokers"].level, found["told by brokers"].text) == (
+        "warn",
+        "broker 2, t-0: it broke (mend it)",
+    )
+
+
 # --- The command -----------------------------------------------------------------------------------------------------
 
 
@@ -326,6 +353,20 @@ def test_the_command_prints_a_line_for_each_check_and_fails_by_the_faults(site: 
     assert [line for line in lines if line.startswith("FAIL  clocks: broker 3 is 5.0 s ahead of broker 1; have NTP")]
     assert "ok    offline partitions" in lines
     assert site.session.clock >= 5
+
+
+def test_the_command_says_since_when(site: Any, monkeypatch: Any) -> None:
+    get = http_client.get
+
+    def with_problem(address: Address, *more: Any) -> tuple[int, bytes]:
+        code, body = get(address, *more)
+        return code, json.dumps({**json.loads(body), "problems": [told("log", "t-0")]}).encode()
+
+    monkeypatch.setattr(http_client, "get", with_problem)
+    line = next(each for each in site("doctor", "--cluster", "-b", "h:1").out.splitlines() if "refused" in each)
+    assert "t-0 on broker 3: it broke; since 2023-11-14 22:09:20 UTC (5 min); mend what the message" in line
+    shown = json.loads(site("doctor", "--cluster", "-b", "h:1", "--output", "json").out)["checks"]
+    assert [each["since_ms"] for each in shown if each["check"] == "refused replicas"] == [NOW_MS - 300_000]
 
 
 def test_clocks_are_compared_though_brokers_are_asked_one_after_the_other(site: Any, monkeypatch: Any) -> None:
