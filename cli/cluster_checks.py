@@ -74,7 +74,11 @@ def controller(facts: ClusterFacts) -> str:
     if was not in (NO_BROKER, now):
         return f"it changed from broker {was} to broker {now} within {lasting(facts.lasted_s)}"
     told = {each: status.get("controller_id", now) for each, status in facts.statuses.items()}
-    others = [f"broker {each} takes {who} for it" for each, who in told.items() if who != now]
+    others = [
+        f"broker {each} {'knows of none' if who == NO_BROKER else f'takes {who} for it'}"
+        for each, who in told.items()
+        if who != now
+    ]
     return f"it is broker {now}, but {', '.join(others)}" if others else ""
 
 
@@ -101,7 +105,7 @@ def addresses(facts: ClusterFacts) -> str:
         return f"{named(twice)} is advertised by more than one broker"
     here = [each for each, broker in facts.brokers.items() if _is_loopback(broker.address.host)]
     if here and len(here) < len(facts.brokers):
-        return f"{_brokers(here)} advertise an address that is their own machine for everybody, others do not"
+        return f"of {_brokers(here)} it is a loopback address, by which everybody reaches his own machine only"
     return ""
 
 
@@ -169,7 +173,10 @@ def configurations(facts: ClusterFacts) -> Found:
     for key in ALIKE:
         values = {each: configs[key] for each, configs in facts.broker_configs.items() if key in configs}
         if len(set(values.values())) > 1:
-            told = ", ".join(f"{value} on {each}" for each, value in values.items())
+            of_value: dict[str | None, list[int]] = {}
+            for each, value in values.items():
+                of_value.setdefault(value, []).append(each)
+            told = ", ".join(f"{value} on {_brokers(each)}" for value, each in of_value.items())
             differing.append(f"{key} ({told})")
     if differing:
         return named(differing)
@@ -195,13 +202,24 @@ def offline(facts: ClusterFacts) -> str:
     return named(tp for tp, view in _each(facts) if view.leader == NO_BROKER)
 
 
-def under_min_isr(facts: ClusterFacts) -> str:
-    """Topics whose minimum is more than their replicas have partitions that are always so."""
-    return named(
+def under_min_isr(facts: ClusterFacts) -> Found:
+    """As leaders take it: a minimum that is more than the replicas is met by all of them."""
+    found = named(
         tp
         for tp, view in _each(facts)
-        if view.leader != NO_BROKER and len(view.in_sync_replicas) < _min_isr(facts, tp.topic)
+        if view.leader != NO_BROKER
+        and len(view.in_sync_replicas) < min(_min_isr(facts, tp.topic), len(view.replicas) - _being_added(facts, tp))
     )
+    return found or _unless_configs_untold(facts)
+
+
+def _being_added(facts: ClusterFacts, tp: TopicPartition) -> int:
+    return len(facts.ongoing[tp].adding) if tp in facts.ongoing else 0
+
+
+def _unless_configs_untold(facts: ClusterFacts) -> Found:
+    missing = [name for name in sorted(facts.topics) if name not in facts.topic_configs]
+    return Unknown(f"nobody tells the configuration of {named(missing)}") if missing else ""
 
 
 def under_replicated(facts: ClusterFacts) -> Found:
@@ -214,8 +232,8 @@ def under_replicated(facts: ClusterFacts) -> Found:
     if facts.ongoing_untold:
         return Unknown(f"{named(lacking)} may be so, or on the move: {facts.ongoing_untold}")
     by_broker = Counter(broker_id for missing in lacking.values() for broker_id in missing)
-    worst = ", ".join(f"broker {each} in {count}" for each, count in by_broker.most_common(3))
-    return f"{named(lacking)}; not in sync is {worst}"
+    worst = ", ".join(f"broker {each} with {count}" for each, count in by_broker.most_common(3))
+    return f"{named(lacking)}; not in sync: {worst}"
 
 
 def _missing(facts: ClusterFacts, tp: TopicPartition, view: PartitionView) -> list[int]:
@@ -265,7 +283,7 @@ def racks(facts: ClusterFacts) -> str:
     if len(without) == len(of_broker):
         return ""
     if without:
-        return f"{_brokers(without)} have no broker.rack, others do, so that nobody's counts"
+        return f"no broker.rack for {_brokers(without)}, others have one, so that nobody's counts"
     together = [
         tp
         for tp, view in _each(facts)
@@ -301,27 +319,28 @@ def single_copies(facts: ClusterFacts) -> str:
     return named(name for name, copies in _copies(facts, internal=False).items() if copies == 1)
 
 
-def internal_copies(facts: ClusterFacts) -> str:
+def internal_copies(facts: ClusterFacts) -> Found:
+    """With a single one the next failure stops all groups."""
     wanted = min(WANTED_COPIES, len(facts.brokers))
     short = {name: copies for name, copies in _copies(facts, internal=True).items() if copies < wanted}
-    return named(f"{name} has {counted(copies, 'replica')}" for name, copies in short.items())
+    text = named(f"{name} has {counted(copies, 'replica')}" for name, copies in short.items())
+    return Advice(text) if short and min(short.values()) > 1 else text
 
 
-def strict_minimum(facts: ClusterFacts) -> str:
+def strict_minimum(facts: ClusterFacts) -> Found:
     found = [name for name, copies in _copies(facts, internal=False).items() if 1 < copies <= _min_isr(facts, name)]
-    return named(found)
+    return named(found) or _unless_configs_untold(facts)
 
 
 def loose_minimum(facts: ClusterFacts) -> Found:
-    if not facts.topic_configs:
-        return Unknown("no broker tells") if facts.topics else ""
-    return named(
-        name for name, copies in _copies(facts, internal=False).items() if copies > 1 and _min_isr(facts, name) == 1
-    )
+    copies = _copies(facts, internal=False)
+    found = [name for name in copies if name in facts.topic_configs and copies[name] > 1 and _min_isr(facts, name) == 1]
+    return named(found) or _unless_configs_untold(facts)
 
 
-def unclean(facts: ClusterFacts) -> str:
-    return named(name for name, configs in sorted(facts.topic_configs.items()) if configs.get(UNCLEAN) == "true")
+def unclean(facts: ClusterFacts) -> Found:
+    found = [name for name, configs in sorted(facts.topic_configs.items()) if configs.get(UNCLEAN) == "true"]
+    return named(found) or _unless_configs_untold(facts)
 
 
 def throttles(facts: ClusterFacts) -> Found:
@@ -330,7 +349,7 @@ def throttles(facts: ClusterFacts) -> Found:
     found = [name for name, configs in sorted(facts.topic_configs.items()) if any(map(configs.get, THROTTLED))]
     if found and facts.ongoing_untold:
         return Unknown(f"{named(found)} may be throttled for nothing, or for what moves: {facts.ongoing_untold}")
-    return named(found)
+    return named(found) or _unless_configs_untold(facts)
 
 
 # --- Disks and groups ------------------------------------------------------------------------------------------------
@@ -380,12 +399,15 @@ def disks(facts: ClusterFacts) -> Found:
 
 
 def growing_lag(facts: ClusterFacts) -> Found:
+    """More than half of what was written meanwhile was not read: who commits every few seconds and keeps up seems to
+    be behind by less than that."""
     found = []
     for name, now in sorted(facts.after.groups.items()):
         was = facts.before.groups.get(name)
         if was is None or was.lag is None or now.lag is None:
             continue
-        if now.lag - was.lag >= GROWN_LAG and now.lag > 1.1 * was.lag:
+        written = now.end - was.end
+        if now.lag - was.lag >= max(GROWN_LAG, written / 2) and now.lag > 1.1 * was.lag:
             within = lasting(facts.after.groups_at_s - facts.before.groups_at_s)
             found.append(f"{name} from {was.lag} to {now.lag} records within {within}")
     if found:

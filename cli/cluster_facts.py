@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.cli.admin_ports import NotTold, admin_port, status_of
+from strandline.cli.cluster_picture import topics_and_ongoing
 from strandline.cli.disk_growth import BOUNDS
 from strandline.cli.options import LOOK_TIMEOUT_MS
 from strandline.protocol.types import NO_BROKER, TopicPartition
@@ -31,11 +32,13 @@ Configs = Mapping[str, str | None]
 
 
 class GroupFacts(NamedTuple):
-    """At one look. lag: records; None where nothing is committed. lag_untold: why it is not known, where it is not."""
+    """At one look. lag: records; None where nothing is committed. lag_untold: why it is not known, where it is not.
+    end: the offsets where its partitions end, added up."""
 
     state: str
     lag: int | None = None
     lag_untold: str = ""
+    end: int = 0
 
 
 class Skew(NamedTuple):
@@ -91,9 +94,8 @@ def cluster_facts(session: Session, admin: Admin, consumer: Consumer, named: Map
     session.sleep(max(0.0, LOOKS_APART_S - (session.monotonic() - began_s)))
     view = admin.describe_cluster(timeout_ms=LOOK_TIMEOUT_MS)
     lasted_s = session.monotonic() - seen_at_s
-    topics = admin.describe_topics(timeout_ms=LOOK_TIMEOUT_MS)
+    topics, ongoing, ongoing_untold = topics_and_ongoing(admin, needs_controller=False, timeout_ms=LOOK_TIMEOUT_MS)
     after, unheard = _look(session, admin, consumer, view)
-    ongoing, ongoing_untold = _ongoing(admin)
     return ClusterFacts(
         view.brokers,
         topics,
@@ -109,16 +111,6 @@ def cluster_facts(session: Session, admin: Admin, consumer: Consumer, named: Map
         untold,
         ongoing_untold,
     )
-
-
-def _ongoing(admin: Admin) -> tuple[dict[TopicPartition, OngoingReassignment], str]:
-    """Or why it is not known: the controller is asked, and there may be none."""
-    from strandline.client.errors import ClientError
-
-    try:
-        return admin.list_partition_reassignments(timeout_ms=LOOK_TIMEOUT_MS), ""
-    except ClientError as error:
-        return {}, str(error)
 
 
 def _look(session: Session, admin: Admin, consumer: Consumer, view: ClusterView) -> tuple[Look, dict[int, str]]:
@@ -170,10 +162,11 @@ def _groups(session: Session, admin: Admin, consumer: Consumer) -> tuple[dict[st
             unknown = str(listed.get(name, "nobody tells what it has committed"))
         elif missing := [str(tp) for tp in offsets if tp not in ends]:
             unknown = f"nobody tells where {', '.join(missing[:3])} ends"
-        lag = None
+        lag, end = None, 0
         if offsets and not unknown:
             lag = sum(max(0, ends[tp] - offset) for tp, offset in offsets.items())
-        found[name] = GroupFacts(state, lag, unknown)
+            end = sum(ends[tp] for tp in offsets)
+        found[name] = GroupFacts(state, lag, unknown, end)
     return found, untold
 
 

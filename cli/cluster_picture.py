@@ -20,7 +20,7 @@ from strandline.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
     from strandline import Admin
-    from strandline.client.metadata import PartitionView
+    from strandline.client.metadata import PartitionView, TopicView
     from strandline.client.placement import Held
     from strandline.client.reassignments import OngoingReassignment
 
@@ -66,10 +66,7 @@ def look(admin: Admin, *, needs_controller: bool = True) -> ClusterPicture:
     from strandline.client.log_dirs import log_sizes
 
     cluster = admin.describe_cluster(timeout_ms=LOOK_TIMEOUT_MS)  # who has a wrong address hears it soon
-    # Before and after: what begins or ends meanwhile has all of its replicas, old and new, in the topics' description.
-    before, untold_before = _ongoing(admin, needs_controller)
-    topics = admin.describe_topics()
-    after, untold_after = ({}, "") if untold_before else _ongoing(admin, needs_controller)
+    topics, ongoing, untold = topics_and_ongoing(admin, needs_controller=needs_controller)
     told = admin.describe_log_dirs(sorted(cluster.brokers), timeout_ms=LOG_DIRS_TIMEOUT_MS)
     return ClusterPicture(
         {broker_id: broker.rack for broker_id, broker in sorted(cluster.brokers.items())},
@@ -78,11 +75,22 @@ def look(admin: Admin, *, needs_controller: bool = True) -> ClusterPicture:
             for name, each in topics.items()
             for number, view in each.partitions.items()
         },
-        {**before, **after},
+        ongoing,
         {broker_id: log_sizes(each) for broker_id, each in told.items() if not isinstance(each, ClientError)},
         {broker_id: each for broker_id, each in told.items() if isinstance(each, ClientError)},
-        untold_before or untold_after,
+        untold,
     )
+
+
+def topics_and_ongoing(
+    admin: Admin, *, needs_controller: bool = True, timeout_ms: float | None = None
+) -> tuple[dict[str, TopicView], dict[TopicPartition, OngoingReassignment], str]:
+    """All topics, what is under way, and why that is not known, where it is allowed not to be."""
+    # Before and after: what begins or ends meanwhile has all of its replicas, old and new, in the topics' description.
+    before, untold_before = _ongoing(admin, needs_controller)
+    topics = admin.describe_topics(timeout_ms=timeout_ms)
+    after, untold_after = ({}, "") if untold_before else _ongoing(admin, needs_controller)
+    return topics, {**before, **after}, untold_before or untold_after
 
 
 def _ongoing(admin: Admin, needs_controller: bool) -> tuple[dict[TopicPartition, OngoingReassignment], str]:

@@ -1,7 +1,7 @@
 """`strandline doctor --cluster`: one line for each thing that may be wrong, with where it is and what to do.
 
     ok    offline partitions
-    FAIL  under-replicated partitions: t-0, t-1; not in sync is broker 3 in 2; since 2026-11-26 12:00:00 UTC (5 min);
+    FAIL  under-replicated partitions: t-0, t-1; not in sync: broker 3 with 2; since 2026-11-26 12:00:00 UTC (5 min);
           start those brokers, or see what slows them down                                  (a single line)
     warn  replication factor 1: scratch; strandline reassign generate -t TOPIC --replication-factor 3
     ?     clocks: not seen everywhere: broker 2: nobody answers …

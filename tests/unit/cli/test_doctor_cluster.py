@@ -99,6 +99,7 @@ FAULTS: list[tuple[str, ClusterFacts, str]] = [
     ("controller", with_looks(LOOK, replace(LOOK, controller=-1)), "there is none"),
     ("controller", with_looks(LOOK, replace(LOOK, controller=2)), "it changed from broker 1 to broker 2 within 5 s"),
     ("controller", with_status(controller_id=3), "it is broker 1, but broker 2 takes 3 for it"),
+    ("controller", with_status(controller_id=-1), "it is broker 1, but broker 2 knows of none"),
     ("brokers answer", with_partitions(led(1, 7), led(7, 2)), "broker 7, which holds 2 replicas, does not run"),
     ("brokers answer", replace(HEALTHY, unheard={2: "timed out"}), "broker 2 at host-2:9092: timed out"),
     (
@@ -106,7 +107,7 @@ FAULTS: list[tuple[str, ClusterFacts, str]] = [
         with_brokers(address=Address("host-1", 9092)),
         "host-1:9092 is advertised by more than one broker",
     ),
-    ("advertised addresses", with_brokers(address=Address("localhost", 9092)), "broker 2 advertise an address that is"),
+    ("advertised addresses", with_brokers(address=Address("localhost", 9092)), "of broker 2 it is a loopback address"),
     ("brokers are ready", with_status(waits=["has not caught up yet: t-1"]), "broker 2: has not caught up yet: t-1"),
     (
         "log directories",
@@ -133,7 +134,7 @@ FAULTS: list[tuple[str, ClusterFacts, str]] = [
     (
         "under-replicated partitions",
         with_partitions(led(1, 2, 3, in_sync=(1, 2)), led(2, 3, 1, in_sync=(2, 1)), led(3, 1, 2)),
-        "t-0, t-1; not in sync is broker 3 in 2",
+        "t-0, t-1; not in sync: broker 3 with 2",
     ),
     (
         "refused replicas",
@@ -152,7 +153,7 @@ FAULTS: list[tuple[str, ClusterFacts, str]] = [
     (
         "configurations",
         replace(HEALTHY, broker_configs={1: {"min.insync.replicas": "2"}, 2: {"min.insync.replicas": "1"}}),
-        "min.insync.replicas (2 on 1, 1 on 2)",
+        "min.insync.replicas (2 on broker 1, 1 on broker 2)",
     ),
     (
         "leaders",
@@ -164,7 +165,7 @@ FAULTS: list[tuple[str, ClusterFacts, str]] = [
         with_partitions(*(led(1, 2, leader=1 + number % 2) for number in range(10))),
         "broker 1 has 13 replicas, broker 3 3",
     ),
-    ("racks", with_brokers(rack=None), "broker 2 have no broker.rack"),
+    ("racks", with_brokers(rack=None), "no broker.rack for broker 2, others"),
     (
         "racks",
         replace(with_brokers(rack="rack-1"), topics=topic(led(1, 2), led(2, 3), led(3, 1))),
@@ -215,6 +216,12 @@ def test_every_check_has_a_fault_that_it_finds() -> None:
 @pytest.mark.parametrize(
     ("check", "facts"),
     [
+        # Who leads asks for no more replicas than there are.
+        ("under min.insync.replicas", with_partitions(led(1), led(2, 3), led(3, 1, 2), ongoing={})),
+        (
+            "under min.insync.replicas",
+            with_partitions(led(1, 2, in_sync=(1,)), ongoing={T0: OngoingReassignment((1, 2), (2,), ())}),
+        ),
         # What is filled for the first time lacks nothing that it had.
         (
             "under-replicated partitions",
@@ -225,6 +232,8 @@ def test_every_check_has_a_fault_that_it_finds() -> None:
         ("disks", with_looks(replace(LOOK, directories={3: disk(50 * GIB + 2**20)}), LATER)),
         ("growing lag", with_looks(LOOK, replace(LOOK, groups={"g": GroupFacts("Stable", 900)}))),
         ("growing lag", with_looks(LOOK, replace(LOOK, groups={"g": GroupFacts("Stable", None)}))),
+        # It commits every few seconds, and keeps up.
+        ("growing lag", with_looks(LOOK, replace(LOOK, groups={"g": GroupFacts("Stable", 5_000, end=10_100)}))),
         ("restless groups", with_looks(LOOK, replace(LOOK, groups={"g": GroupFacts("PreparingRebalance")}))),
         ("advertised addresses", replace(HEALTHY, brokers={1: BrokerView(1, Address("localhost", 1))})),
     ],
@@ -290,9 +299,39 @@ def test_lag_that_nobody_tells_is_not_called_steady(after: Look, text: str) -> N
     assert found.level == "?" and text in found.text
 
 
+@pytest.mark.parametrize(
+    "check",
+    [
+        "under min.insync.replicas",
+        "min.insync.replicas = replicas",
+        "min.insync.replicas 1",
+        "unclean elections",
+        "throttles",
+    ],
+)
+def test_topics_whose_configuration_nobody_tells_leave_checks_open(check: str) -> None:
+    found = by_name(replace(HEALTHY, topic_configs={"__consumer_offsets": {MIN_ISR: "2"}}))[check]
+    assert (found.level, found.text) == ("?", "nobody tells the configuration of t")
+
+
+def test_two_copies_of_internal_topics_are_advice() -> None:
+    internal = topic(led(1, 2), led(2, 3), name="__consumer_offsets", is_internal=True)
+    found = by_name(replace(HEALTHY, topics=dict(HEALTHY.topics) | internal))["internal topics"]
+    assert (found.level, found.text) == ("warn", "__consumer_offsets has 2 replicas")
+
+
+def test_a_reassignment_that_ends_between_two_answers_leaves_nothing_under_replicated(site: Any) -> None:
+    """The topics are described while a replica is added, and it is there when the controller is asked afterwards."""
+    moves = site.cluster.moves
+    site.cluster.add_topic("t", {0: led(1, 2, 3, in_sync=(1, 2))})
+    moves.ongoing[T0], moves.looks = OngoingReassignment((1, 2, 3), (3,), ()), 1
+    assert "ok    under-replicated partitions" in site("doctor", "--cluster", "-b", "h:1").out.splitlines()
+    assert not moves.ongoing
+
+
 def test_without_a_controller_what_depends_on_what_is_under_way_is_unknown() -> None:
     lacking = with_partitions(led(1, 2, 3, in_sync=(1, 2)), led(2, 3, 1), led(3, 1, 2))
-    throttled = {"t": {MIN_ISR: "2", "leader.replication.throttled.replicas": "0:1"}}
+    throttled = {**HEALTHY.topic_configs, "t": {MIN_ISR: "2", "leader.replication.throttled.replicas": "0:1"}}
     found = by_name(replace(lacking, topic_configs=throttled, ongoing_untold="there is no controller"))
     unknown = {each.check: each.text for each in found.values() if each.level == "?"}
     assert set(unknown) == {"under-replicated partitions", "reassignments", "throttles"}
