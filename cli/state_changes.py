@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from strandline.protocol.history.gaps import Gap
-    from strandline.protocol.history.gathering import Gathering
+    from strandline.protocol.history.gathering import Gathering, TooManyEvents
     from strandline.protocol.history.wanted import Wanted
     from strandline.runtime.log_merge import LogMerge
 
@@ -122,6 +122,7 @@ class _Run:
         self._page = page
         self._gaps = Gaps()
         self._gathering: Gathering | None = None
+        self._too_many: TooManyEvents | None = None
         if page is not None:
             self._gathering = Gathering(MOST_EVENTS_DRAWN, since_ms, until_ms)
 
@@ -140,8 +141,8 @@ class _Run:
             if self._gathering is not None:
                 try:
                     self._gathering.add(told, events)
-                except TooManyEvents:
-                    self._gathering = None
+                except TooManyEvents as error:
+                    self._gathering, self._too_many = None, error
             shown = [event for event in events if is_all or event.topic]
             self.matched = self.matched or bool(shown)
             if not self._is_in_range(time_ms, time_ms):
@@ -194,8 +195,8 @@ class _Run:
             return
         if self._gathering is None:
             raise click.ClickException(
-                f"--page: more than {MOST_EVENTS_DRAWN:,} changes are too many for one picture; choose --topics, "
-                "--partitions or a part of the time, or have 'strandline history' draw them"
+                f"--page: {self._too_many} are too many for one picture; choose --topics, --partitions or a part of "
+                "the time, or have 'strandline history' draw them"
             )
         from strandline.protocol.history.summary import Sources
         from strandline.spark_connector.pipelines.history_page import history_page

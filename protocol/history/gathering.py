@@ -18,12 +18,12 @@ MOST_EARLIER = 16
 
 
 class TooManyEvents(Exception):
-    """More than are kept; ask for less."""
+    """More than are kept; ask for less. The text says of what."""
 
 
 class Gathering:
     """Of [since_ms, until_ms); None: from the first line on, to the last one. most_events: of partitions, in that
-    range; of what was before only how it was then is kept. Those of brokers and controllers are few."""
+    range, and as many for how they were before: a few for each. Those of brokers and controllers are few."""
 
     def __init__(self, most_events: int, since_ms: int | None = None, until_ms: int | None = None) -> None:
         self._since_ms, self._until_ms = since_ms, until_ms
@@ -31,6 +31,9 @@ class Gathering:
         self._end_ms = NEVER_MS if until_ms is None else until_ms + LONG_HAND_OVER_MS
         self._most_events = most_events
         self._kept = 0
+        self._kept_earlier = 0
+        self._most_earlier = most_events
+        """So many may be kept of before until all of that is looked through."""
         self._earlier: dict[tuple[str, int], list[Event]] = defaultdict(list)
         self._of_partitions: dict[tuple[str, int], list[Event]] = defaultdict(list)
         self._others: list[Event] = []
@@ -43,19 +46,31 @@ class Gathering:
         for event in events:
             if event.kind not in OF_PARTITIONS:
                 self._others.append(event)
+            elif is_earlier:
+                self._keep_earlier(event)
             elif told.line.time_ms < self._end_ms:
-                self._keep(event, self._earlier if is_earlier else self._of_partitions)
+                self._kept += 1
+                if self._kept > self._most_events:
+                    raise TooManyEvents(f"more than {self._most_events:,} changes")
+                self._of_partitions[event.topic, event.partition].append(event)
 
-    def _keep(self, event: Event, where: dict[tuple[str, int], list[Event]]) -> None:
-        own = where[event.topic, event.partition]
+    def _keep_earlier(self, event: Event) -> None:
+        own = self._earlier[event.topic, event.partition]
         own.append(event)
-        self._kept += 1
-        if where is self._earlier and len(own) > MOST_EARLIER:
-            self._kept -= len(own)
-            own[:] = as_it_was(own)
-            self._kept += len(own)
-        if self._kept > self._most_events:
-            raise TooManyEvents
+        self._kept_earlier += 1
+        if len(own) > MOST_EARLIER:
+            self._shorten(own)
+        if self._kept_earlier > self._most_earlier:
+            for each in self._earlier.values():
+                self._shorten(each)
+            if self._kept_earlier > self._most_events:
+                raise TooManyEvents(f"{len(self._earlier):,} partitions")
+            self._most_earlier = max(self._most_events, 2 * self._kept_earlier)  # or it were done again and again
+
+    def _shorten(self, own: list[Event]) -> None:
+        self._kept_earlier -= len(own)
+        own[:] = as_it_was(own)
+        self._kept_earlier += len(own)
 
     def summary(self, sources: Sources, shown: int) -> HistorySummary:
         """shown: so many partitions and outages. There has to be a line. What no log tells of is for `gaps` to find."""

@@ -43,8 +43,27 @@ def test_what_was_before_the_range_is_kept_as_it_was_and_the_rest_is_told_alike(
     of_few = gathered(events, since_ms, None, most=150)
     monkeypatch.setattr("strandline.protocol.history.gathering.MOST_EARLIER", 1_000)
     assert of_few == gathered(events, since_ms, None, most=1_000)
-    with pytest.raises(TooManyEvents):
-        gathered(events, since_ms, None, most=150)
+    assert of_few == gathered(events, since_ms, None, most=150), "all of it is looked through once it is too much"
+
+
+def test_many_partitions_that_changed_before_the_range_leave_room_for_it() -> None:
+    """Each too seldom to be looked at for itself."""
+    names = range(100)
+    earlier = [
+        state(
+            Kind.WRITTEN if at == 0 else Kind.CHANGED, 1_000 * at + name, 1, 0, at, *((1, 2), (1, 2, 3))[at % 2]
+        )._replace(partition=name)
+        for at in range(10)
+        for name in names
+    ]
+    within = [each._replace(time_ms=each.time_ms + 50_000, zk_version=10) for each in earlier[-100:-50]]
+    few = gathered([*earlier, *within], 40_000, None, most=200)
+    assert few == gathered([*earlier, *within], 40_000, None, most=10_000)
+    assert few.totals.partitions == 100
+    with pytest.raises(TooManyEvents, match="61 partitions"):
+        gathered(earlier, 40_000, None, most=60)
+    with pytest.raises(TooManyEvents, match="more than 200 changes"):
+        gathered([*earlier, *within * 5], 40_000, None, most=200)
 
 
 def test_who_takes_over_as_the_range_ends_is_no_outage() -> None:
