@@ -60,7 +60,7 @@ from strandline.broker.quotas.quotas import Quotas
 from strandline.broker.replication.isr_checks import run_isr_checks
 from strandline.broker.served_apis import served_apis
 from strandline.broker.upkeep.cleaning import Cleaning
-from strandline.broker.upkeep.departed_replicas import DepartedReplicas, Questions
+from strandline.broker.upkeep.departed_replicas import DepartedReplicas, EpochQuestions
 from strandline.broker.upkeep.disk_failures import DiskFailures
 from strandline.broker.upkeep.housekeeping import Housekeeping
 from strandline.broker.upkeep.loading import load_logs
@@ -289,7 +289,7 @@ class Broker:
         self.topic_configs.watch(self.controller.configurations_changed)
         replicas, roles = self.data.replicas, self.data.roles
         self.orders = OrderHandlers(self.topic_configs, replicas, roles, self.registration, self._log)
-        ask_leader = Questions(replicas, self.environment.network, self._log).ask_leader
+        ask_leader = EpochQuestions(replicas, self.environment.network, self._log).ask_leader
         self.departed = DepartedReplicas(
             self.log_manager, replicas, roles, ask_leader, self.orders.forget_topics, self._log
         )

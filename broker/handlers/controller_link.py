@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from strandline.broker.network.request import RequestInHand
+from strandline.broker.replication.questions import Questions
 from strandline.broker.replication.replicas import Replicas
-from strandline.client.connection import Connection
 from strandline.protocol.messages import Message, Request
 from strandline.runtime.network import Network
 
@@ -29,7 +29,7 @@ class ControllerLink:
 
     def __init__(self, replicas: Replicas, network: Network, controller: ControlPlane) -> None:
         self._replicas = replicas
-        self._network = network
+        self._questions = Questions(replicas, network)
         self._controller = controller
 
     async def handle(self, request: RequestInHand[Request]) -> Message:
@@ -41,14 +41,4 @@ class ControllerLink:
         """What this broker asks of it, wherever it is. Raises ClientError when it cannot be reached; BrokerError."""
         if self._controller.is_active:
             return await self._controller.ask(message)
-        metadata, config = self._replicas.metadata, self._replicas.config
-        address = metadata.address_of(metadata.controller_id, config.inter_broker_listener_name)
-        client_id = f"broker-{self._replicas.broker_id}"
-        connection = await Connection.open(
-            self._network, address, client_id=client_id, timeout_ms=CONTROLLER_TIMEOUT_MS
-        )
-        try:
-            response, _ = await connection.roundtrip(message)
-            return response
-        finally:
-            connection.close()
+        return await self._questions.ask(self._replicas.metadata.controller_id, message, CONTROLLER_TIMEOUT_MS)

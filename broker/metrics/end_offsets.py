@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import trio
 
+from strandline.broker.replication.questions import Questions
 from strandline.broker.replication.replicas import Replicas
-from strandline.client.connection import Connection
 from strandline.client.errors import ClientError
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.messages import (
@@ -98,29 +98,18 @@ class EndOffsets:
 
 
 class EndQuestions:
-    """`AskLeader` by ListOffsets, over a connection for each question: they are rare."""
+    """`AskLeader` by ListOffsets."""
 
     def __init__(self, replicas: Replicas, network: Network) -> None:
-        self._replicas = replicas
-        self._network = network
+        self._questions = Questions(replicas, network)
 
     async def ask_leader(self, leader: int, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """See `AskLeader`. A leader that is silent, or that leads no more, is asked again anyway."""
-        config = self._replicas.config
         try:
-            connection = await Connection.open(
-                self._network,
-                self._replicas.metadata.address_of(leader, config.inter_broker_listener_name),
-                client_id=f"broker-{self._replicas.broker_id}",
-                broker_id=leader,
-                timeout_ms=config.controller_socket_timeout_ms,
-            )
-            try:
-                response = await connection.call(_question(partitions), ListOffsetsResponse)
-            finally:
-                connection.close()
+            response = await self._questions.ask(leader, _question(partitions))
         except (ClientError, RemoteProtocolError):
             return {}
+        assert isinstance(response, ListOffsetsResponse)
         return {
             TopicPartition(topic.name, partition.partition_index): partition.offset
             for topic in response.topics

@@ -31,10 +31,10 @@ from typing import NamedTuple
 import structlog
 import trio
 
+from strandline.broker.replication.questions import Questions
 from strandline.broker.replication.replicas import Replicas
 from strandline.broker.replication.role_changes import RoleChanges
 from strandline.broker.steps import PARTITIONS_PER_STEP
-from strandline.client.connection import Connection
 from strandline.client.errors import ClientError
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.messages import (
@@ -84,7 +84,7 @@ class Departed(NamedTuple):
 Answers = Mapping[TopicPartition, Sequence[OffsetForLeaderPartitionResponse]]
 AskLeader = Callable[[int, Sequence[Departed]], Awaitable[Answers]]
 """(who leads, what is asked about) → what it has of their epochs, in that order; nothing of what it does not answer.
-`Questions` has one."""
+`EpochQuestions` has one."""
 
 
 class DepartedReplicas:
@@ -265,12 +265,11 @@ def _epochs(log: Log, committed: int) -> tuple[EpochEnd, ...]:
     return tuple(found[-most:]) or (EpochEnd(max(log.last_epoch, 0), committed),)
 
 
-class Questions:
-    """What leaders are asked, over a connection for each question: they are rare."""
+class EpochQuestions:
+    """`AskLeader` by OffsetForLeaderEpoch."""
 
     def __init__(self, replicas: Replicas, network: Network, log: structlog.typing.FilteringBoundLogger) -> None:
-        self._replicas = replicas
-        self._network = network
+        self._questions = Questions(replicas, network)
         self._limited = RateLimited(log, interval_s=SILENCE_LINE_S)
 
     async def ask_leader(self, leader: int, departed: Sequence[Departed]) -> Answers:
@@ -281,23 +280,13 @@ class Questions:
             topics.setdefault(topic, OffsetForLeaderTopic(topic, [])).partitions.extend(
                 OffsetForLeaderPartition(partition, epoch, each.leader_epoch) for epoch, _ in each.epochs
             )
-        config = self._replicas.config
+        question = OffsetForLeaderEpochRequest(list(topics.values()))
         try:
-            connection = await Connection.open(
-                self._network,
-                self._replicas.metadata.address_of(leader, config.inter_broker_listener_name),
-                client_id=f"broker-{self._replicas.broker_id}",
-                broker_id=leader,
-                timeout_ms=config.controller_socket_timeout_ms,
-            )
-            try:
-                question = OffsetForLeaderEpochRequest(list(topics.values()))
-                response = await connection.call(question, OffsetForLeaderEpochResponse)
-            finally:
-                connection.close()
+            response = await self._questions.ask(leader, question)
         except (ClientError, RemoteProtocolError) as error:
             self._limited.info(str(leader), "a leader does not say what it has", leader=leader, error=str(error))
             return {}
+        assert isinstance(response, OffsetForLeaderEpochResponse)
         answers: dict[TopicPartition, list[OffsetForLeaderPartitionResponse]] = {}
         for topic_answer in response.topics:
             for answer in topic_answer.partitions:
