@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -24,7 +25,9 @@ BROKERS = (1, 2, 3, 4)
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(tmp_path_factory.mktemp("operating"), len(BROKERS)) as cluster:
+    # Leaders go where a test wants them, and nowhere else.
+    properties = {"auto.leader.rebalance.enable": "false"}
+    with EmbeddedCluster(tmp_path_factory.mktemp("operating"), len(BROKERS), properties=properties) as cluster:
         yield cluster
 
 
@@ -197,19 +200,41 @@ def test_an_uneven_load_is_told_and_the_commands_that_are_printed_even_it_out(op
 
 
 def test_the_doctor_finds_what_is_wrong_in_a_cluster(operator: Operator) -> None:
-    def levels() -> dict[str, str]:
-        return {each["check"]: each["level"] for each in operator.json("doctor", "--cluster", code=None)["checks"]}
+    def told() -> dict[str, dict[str, Any]]:
+        return {each["check"]: each for each in operator.json("doctor", "--cluster", code=None)["checks"]}
 
+    def levels(found: dict[str, dict[str, Any]]) -> set[str]:
+        return {each["level"] for each in found.values()}
+
+    # Six more that broker 3 should lead, and broker 4 does.
     name = operator.topic("examined", brokers=(4, 1, 2))
-    until(lambda: not {"FAIL", "?"}.intersection(levels().values()))
+    operator("topics", "--create", "--topic", "led-by-4", "--replica-assignment", ",".join(["4:3"] * 6))
+    entries = [{"topic": "led-by-4", "partition": number, "replicas": [3, 4]} for number in range(6)]
+    (operator.folder / "swapped.json").write_text(json.dumps({"version": 1, "partitions": entries}))
+    operator("reassign", "execute", "swapped.json", "--wait")
+    until(lambda: not {"FAIL", "?"}.intersection(levels(healthy := told())) and is_named(healthy, unled(operator, 3)))
+    began_ms = time.time() * 1000
     operator.cluster.kill_broker(4)
     until(lambda: all(sorted(each["isr"]) == [1, 2] for each in operator.partitions(name)))
-    found = levels()
-    assert {check for check, level in found.items() if level == "FAIL"} >= {
+    found = told()
+    assert {check for check, each in found.items() if each["level"] == "FAIL"} >= {
         "brokers answer",
         "under-replicated partitions",
     }
-    assert found["offline partitions"] == "ok"
+    assert began_ms <= found["under-replicated partitions"]["since_ms"] <= time.time() * 1000
+    assert found["offline partitions"]["level"] == "ok"
+
+
+def is_named(told: dict[str, dict[str, Any]], text: str) -> bool:
+    return told["leaders"]["level"] == "warn" and text in told["leaders"]["text"]
+
+
+def unled(operator: Operator, broker_id: int) -> str:
+    topics = operator.json("topics", "describe")["topics"]
+    preferred = [each["leader"] for topic in topics for each in topic["partitions"] if each["replicas"][0] == broker_id]
+    elsewhere = sum(leader != broker_id for leader in preferred)
+    assert elsewhere >= 6
+    return f"{elsewhere} of {len(preferred)} that prefer broker {broker_id} are led by others"
 
 
 def test_a_topic_is_watched_while_its_leader_dies_and_replayed_afterwards(operator: Operator) -> None:
@@ -272,6 +297,19 @@ def test_a_flipped_bit_and_a_broker_that_is_gone_are_named_and_the_logs_tell_whe
     assert f"<th>{partition}</th>" in (operator.folder / "replicas.html").read_text()
     operator("verify-replicas", "--topics", "nothing.*", "--once", code=2)
 
+    # It comes back, and may fetch no more than what came first.
+    operator(
+        "produce", "-t", name, "-p", "5", stdin=b"".join(b"%03d" % number * 1_000 + b"\n" for number in range(1000))
+    )
+    operator("configs", "alter", "--topic", name, "--add", "follower.replication.throttled.replicas=*")
+    operator("configs", "alter", "--all-brokers", "--add", "follower.replication.throttled.rate=1")
+    operator.cluster.start_broker(3)
+    shown = operator("verify-replicas", f"{name}:5", "--once", code=1)
+    lag = re.search(rf"max lag is (\d+) for partition {name}-5 at offset \d+ on broker 3 among 1 partition", shown)
+    assert lag is not None and int(lag[1]) > 0 and f"{name}-5 on broker 3: behind: {lag[1]} offsets" in shown
+    operator("configs", "alter", "--all-brokers", "--delete", "follower.replication.throttled.rate")
+    until(lambda: all(3 in each["isr"] for each in operator.partitions(name)))
+
     logs = str(operator.cluster.data_dir)
     merged = operator("state-changes", logs, "--topic", name, "--page", "changes.html").splitlines()
     assert [line for line in merged if f"{partition}: it leads" in line]
@@ -279,4 +317,22 @@ def test_a_flipped_bit_and_a_broker_that_is_gone_are_named_and_the_logs_tell_whe
     assert merged == sorted(merged, key=lambda line: line[:23])
     *_, last = operator("state-changes", logs, "--output", "json").splitlines()
     assert json.loads(last)["gaps"] == [] and json.loads(last)["damaged_lines"] == 0
+    without = logs_without(
+        operator, lambda each: (each.get("topic"), each.get("partition"), each.get("zk_version")) == (name, 0, 1)
+    )
+    *_, last = operator("state-changes", str(without), "--topic", name, "--output", "json").splitlines()
+    [gap] = json.loads(last)["gaps"]
+    assert (gap["topic"], gap["partition"], gap["first"], gap["last"]) == (name, 0, 1, 1)
+    assert f"{name}-0: no log has znode version 1, between " in gap["message"]
     assert f"{partition}: broker" in (operator.folder / "changes.html").read_text()
+
+
+def logs_without(operator: Operator, is_left_out: Callable[[dict[str, Any]], bool]) -> Path:
+    """The change logs of all brokers, without some of their lines."""
+    folder = operator.folder / "logs"
+    for file in operator.cluster.data_dir.glob("broker-*/[cs]*.log"):  # controller.log, state-change.log
+        copy = folder / file.relative_to(operator.cluster.data_dir)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        lines = file.read_text().splitlines(keepends=True)
+        copy.write_text("".join(line for line in lines if not is_left_out(json.loads(line))))
+    return folder
