@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 CHANGES_SHOWN = 8
-OTHER_LINES = 6
-"""Of the table beside its partitions and the changes: title, head, what is left out, the prompt."""
+OTHER_LINES = 7
+"""Of the table beside its partitions and the changes: title, head, what is left out, an empty one, the prompt."""
 FEWEST_ROWS = 3
 
 
@@ -116,6 +116,7 @@ def drawn(
     if left_out:
         parts.append(Text(f"… and {left_out:,} more partitions (--partition chooses)", style="dim"))
     parts += [Text(each, style="dim", overflow="ellipsis", no_wrap=True) for each in changes]
+    parts.append(Text(""))  # Ctrl-C is echoed there: behind a line that fills the terminal it were a line more to erase
     return Group(*parts)
 
 
@@ -133,17 +134,19 @@ def chosen(seen: TopicSeen, changed_ms: dict[int, int], room: int) -> tuple[list
     return sorted(sorted(partitions, key=urgency)[:room]), len(partitions) - room
 
 
-COLUMNS = ("partition", "leader", "epoch", "ISR", "not in sync", "HW", "LEO", "records/s", "changed", "away")
+COLUMNS = ("parti-\ntion", "leader", "epoch", "ISR", "not in\nsync", "HW", "LEO", "records\nper s", "changed", "away")
+"""Headings are narrow enough for three replicas on 80 columns."""
+NUMBERS = frozenset((COLUMNS[0], "leader", "epoch", "HW", COLUMNS[7]))
 
 
 def _table(watched: Watched, seen: TopicSeen, numbers: list[int], moved: dict[int, tuple[str, ...]]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None)
+    table = Table(box=None, padding=(0, 1, 0, 0))
     for column in COLUMNS:
-        is_number = column in ("partition", "leader", "epoch", "HW", "records/s")
-        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
+        width = max(map(len, column.splitlines()))
+        table.add_column(column, justify="right" if column in NUMBERS else "left", overflow="fold", min_width=width)
     for number in numbers:
         assert seen.partitions is not None
         state, changed = seen.partitions[number], moved.get(number, ())

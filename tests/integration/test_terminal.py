@@ -53,6 +53,13 @@ def test_the_first_chapter_on_a_terminal(folder: Path) -> None:
     assert read.code == 130
     said = typed("strandline produce -t clicks", folder, keys=[(">", "by hand\n"), (">", "\x04")])
     assert said.code == 0 and "1 record produced to clicks" in said.text
+    # It is drawn a second time, in place, before somebody ends it.
+    watched = typed("strandline watch clicks --interval 0.2", folder, keys=[("clicks", ""), ("clicks", "\x03")])
+    titles = [line for line in watched.lines if line.startswith("clicks · id ")]
+    assert (watched.code, len(titles), watched.wrapped) == (130, 1, []), watched.text
+    headings = watched.lines[watched.lines.index(titles[0]) + 1]
+    assert headings.split() == ["parti-", "not", "in", "records"]
+    assert re.search(r"^ +0 +\d +\d+ +\d,\d,\d +\d+ +1:\d+ 2:\d+ 3:\d+ ", watched.text, re.MULTILINE)
     measured = typed("strandline bench produce --seconds 2", folder)
     assert measured.code == 0 and BOLD in measured.written
     assert sum(" records sent, " in line for line in measured.lines) >= 2
