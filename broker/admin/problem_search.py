@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 
+from strandline.broker.admin import remedies
 from strandline.broker.admin.problems import Level, Problem
 from strandline.broker.metadata_cache import MetadataCache
-from strandline.broker.replication.leadership import Leadership
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.types import NO_BROKER
 from strandline.runtime.coordination import Coordination, SessionState
@@ -21,7 +21,7 @@ from strandline.storage.manager.log_manager import LogManager
 MOST_NAMED = 3
 """So many partitions are named in a line; the others are counted."""
 MOST_LINES = 10
-"""So many logs that do not serve have a line each; the others share one."""
+"""So many of a kind (logs that do not serve, say) have a line each; the others share one."""
 FULL_PART = 0.1
 """Of a volume: so little left is a problem."""
 
@@ -56,10 +56,7 @@ class ProblemSearch:
         yield from self._of_directories()
         yield from self._of_logs()
         yield from self._of_led()
-        if (left_alone := self._left_alone()) and (names := [str(each.topic_partition) for each in left_alone]):
-            what = f"{_counted(names)} not compacted any more from some offset on"
-            remedy = "raise max.decompressed.message.bytes or replace this replica, then restart the broker"
-            yield Problem(Level.WARNING, "cleaner", what, named(names), remedy)
+        yield from self._of_cleaner()
         for source, why in self._failing_sources.items():
             what, remedy = f"left out of /metrics: {why}", "report it with the traceback of a scrape; all else is told"
             yield Problem(Level.WARNING, "metrics", what, f"metrics of {source}", remedy, source)
@@ -75,20 +72,27 @@ class ProblemSearch:
             yield Problem(Level.ERROR, "controller", what, "controller", remedy)
         if metadata.controller_id != self._broker_id:
             return
-        leaderless = [
-            f"{topic}-{index}"
-            for topic, known in metadata.topics.items()
-            for index, state in known.partitions.items()
-            if state.leader == NO_BROKER
-        ]
-        if leaderless:
-            remedy = "start the brokers that hold them; else strandline recover TOPIC"
-            yield Problem(
-                Level.ERROR, "leaderless", f"{_counted(leaderless)} without a leader", named(leaderless), remedy
-            )
+        yield from self._of_leaderless()
         for each in metadata.unfinished_deletions[:MOST_LINES]:
             what, remedy = f"its deletion is held up: {each.why}", "it goes as soon as that is mended"
             yield Problem(Level.WARNING, "deletion", what, f"topic {each.topic_name}", remedy, each.topic_name)
+
+    def _of_leaderless(self) -> Iterator[Problem]:
+        """A line for each set of brokers that were in sync: any of them would lead."""
+        found: dict[tuple[int, ...], list[str]] = {}
+        for topic, known in self._metadata.topics.items():
+            for index, state in known.partitions.items():
+                if state.leader == NO_BROKER:
+                    found.setdefault(tuple(sorted(state.isr)), []).append(f"{topic}-{index}")
+        wait_for = sorted(found)
+        for isr in wait_for[:MOST_LINES]:
+            names, ids = found[isr], ", ".join(map(str, isr))
+            last = f"last in sync: broker {ids}" if isr else "nobody was in sync"
+            what = f"{_counted(names)} without a leader; {last}"
+            yield Problem(Level.ERROR, "leaderless", what, named(names), remedies.RECOVER, ids or "nobody")
+        if more := [name for isr in wait_for[MOST_LINES:] for name in found[isr]]:
+            what = f"{_counted(more)} without a leader, too"
+            yield Problem(Level.ERROR, "leaderless", what, named(more), remedies.RECOVER)
 
     def _of_directories(self) -> Iterator[Problem]:
         for directory in self._logs.directories:
@@ -101,8 +105,7 @@ class ProblemSearch:
             elif (space := self._volumes().get(path)) is not None and space.free_bytes < FULL_PART * space.total_bytes:
                 percent = 100 * space.free_bytes / space.total_bytes
                 what = f"its volume has {percent:.0f} % left ({space.free_bytes / 1e9:.1f} GB)"
-                remedy = "shorten retention (configs alter), delete records, or add a disk or a broker"
-                yield Problem(Level.WARNING, "nearly full", what, path, remedy, path)
+                yield Problem(Level.WARNING, "nearly full", what, path, remedies.MAKE_ROOM, path)
 
     def _of_logs(self) -> Iterator[Problem]:
         """But for those whose directory is out of service: that has a line."""
@@ -120,20 +123,45 @@ class ProblemSearch:
             what, remedy = f"{_counted(more)} not served by this broker either", "see the broker's log for each"
             yield Problem(Level.ERROR, "more logs", what, named(more), remedy)
 
+    def _of_cleaner(self) -> Iterator[Problem]:
+        names = sorted(str(each.topic_partition) for each in self._left_alone())
+        for name in names[:MOST_LINES]:
+            what = "is not compacted any more from some offset on"
+            yield Problem(Level.WARNING, "cleaner", what, name, remedies.COMPACT, name)
+        if more := names[MOST_LINES:]:
+            what = f"{_counted(more)} not compacted any more either"
+            yield Problem(Level.WARNING, "cleaner", what, named(more), remedies.COMPACT)
+
     def _of_led(self) -> Iterator[Problem]:
-        led = [(each, each.leadership) for each in self._partitions.values() if each.leadership is not None]
-        under = [(str(each.topic_partition), leads) for each, leads in led if not leads.has_enough_replicas]
-        lacking = [(str(each.topic_partition), leads) for each, leads in led if leads.is_under_replicated]
-        if under:
-            names = [name for name, _ in under]
-            what = f"{_counted(names)} under min.insync.replicas, writes with acks=all wait; {_missing(under)}"
-            remedy = "start the missing brokers, or see what slows them down"
-            yield Problem(Level.ERROR, "under min ISR", what, named(names), remedy)
-        if lacking:
-            names = [name for name, _ in lacking]
-            what = f"{_counted(names)} under-replicated; {_missing(lacking)}"
-            remedy = "start the missing brokers, or see what slows them down"
-            yield Problem(Level.WARNING, "under-replicated", what, named(names), remedy)
+        """A line for each broker that is missing, since that is what somebody starts or looks at: one that goes later
+        has a line of its own. A partition that refuses writes is in no line of those that merely lack a replica."""
+        refusing: dict[int, list[str]] = {}
+        lacking: dict[int, list[str]] = {}
+        for partition in self._partitions.values():
+            leads = partition.leadership
+            if leads is None or not leads.is_under_replicated:
+                continue
+            of_broker = lacking if leads.has_enough_replicas else refusing
+            for broker_id in leads.replicas:
+                if broker_id not in leads.isr and broker_id not in partition.adding_replicas:
+                    of_broker.setdefault(broker_id, []).append(str(partition.topic_partition))
+        for broker_id, names in sorted(refusing.items()):
+            what = f"{_counted(names)} under min.insync.replicas, {remedies.REFUSED}"
+            yield self._of_missing(Level.ERROR, "under min ISR", what, names, broker_id)
+        for broker_id, names in sorted(lacking.items()):
+            yield self._of_missing(
+                Level.WARNING, "under-replicated", f"{_counted(names)} under-replicated", names, broker_id
+            )
+
+    def _of_missing(self, level: Level, kind: str, what: str, names: Collection[str], broker_id: int) -> Problem:
+        """That a broker is gone is another problem than that it lags, which may have begun long before."""
+        if self._metadata.is_alive(broker_id):
+            remedy = remedies.SLOW
+            why, subject = "runs and is not in sync", f"broker {broker_id} lags"
+        else:
+            remedy = f"{remedies.START} {broker_id}"
+            why, subject = "does not run", f"broker {broker_id} is gone"
+        return Problem(level, kind, f"{what}: broker {broker_id} {why}", named(names), remedy, subject)
 
 
 def named(names: Collection[str]) -> str:
@@ -145,11 +173,6 @@ def named(names: Collection[str]) -> str:
 
 def _counted(names: Collection[str]) -> str:
     return "1 partition is" if len(names) == 1 else f"{len(names)} partitions are"
-
-
-def _missing(led: Collection[tuple[str, Leadership]]) -> str:
-    ids = sorted({broker for _, leads in led for broker in leads.replicas if broker not in leads.isr})
-    return f"not in sync: broker {', '.join(map(str, ids))}"
 
 
 def _of_error(kind: str, where: str, error: LogStorageError) -> Problem:

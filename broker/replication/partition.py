@@ -29,13 +29,13 @@ class Partition:
     __slots__ = (
         "_follower_high_watermark",
         "_maybe_lagging",
+        "adding_replicas",
         "broker_id",
         "config",
         "controller_epoch",
         "counts",
         "deletions",
         "failed",
-        "is_being_added",
         "is_in_sync_candidate",
         "leader_epoch",
         "leader_id",
@@ -78,8 +78,8 @@ class Partition:
         self.leader_id = NO_BROKER
         self.leader_epoch = NO_EPOCH
         self.controller_epoch = NO_EPOCH
-        self.is_being_added = False
-        """By a reassignment: this broker was no replica before."""
+        self.adding_replicas: Sequence[int] = ()
+        """By a reassignment that is under way."""
         self.failed = False
         self.waiters = OffsetWaiters()
         """Appends that wait for HW."""
@@ -99,6 +99,11 @@ class Partition:
     @property
     def high_watermark(self) -> int:
         return self.leadership.high_watermark if self.leadership else self._follower_high_watermark
+
+    @property
+    def is_being_added(self) -> bool:
+        """This broker was no replica before."""
+        return self.broker_id in self.adding_replicas
 
     @property
     def is_following(self) -> bool:
@@ -282,7 +287,7 @@ class Partition:
         self.leader_id = state.leader
         self.leader_epoch = state.leader_epoch
         self.controller_epoch = state.controller_epoch
-        self.is_being_added = self.broker_id in state.adding_replicas
+        self.adding_replicas = state.adding_replicas
         self.log.truncation_guard.end()  # what another leader wanted cut
         self._check_invariants()
 

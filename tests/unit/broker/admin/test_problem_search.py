@@ -1,14 +1,16 @@
-"""What a broker finds to be wrong, of logs that it does not serve."""
+"""What a broker finds to be wrong, and what counts as one problem."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any, cast
 
+from strandline.broker.admin import remedies
 from strandline.broker.admin.problem_search import MOST_LINES, ProblemSearch
 from strandline.broker.admin.problems import Level, Problem
-from strandline.broker.metadata_cache import MetadataCache
-from strandline.protocol.types import TopicPartition
+from strandline.broker.metadata_cache import MetadataCache, TopicMetadata
+from strandline.protocol.messages import UpdateMetadataPartitionState
+from strandline.protocol.types import NO_BROKER, TopicId, TopicPartition
 from strandline.runtime.coordination import SessionState
 from strandline.storage.errors import LogStorageError
 
@@ -17,18 +19,58 @@ class Directories(list[Any]):
     offline_paths: list[str] = []
 
 
+class Site:
+    """Of broker 1, which has what the test gives it; broker 2 runs and is the controller, broker 3 is gone."""
+
+    def __init__(self) -> None:
+        self.metadata = MetadataCache()
+        self.metadata.controller_id, self.metadata.brokers = 2, cast(Any, {1: None, 2: None})
+        self.partitions: dict[tuple[str, int], Any] = {}
+        self.refused: dict[TopicPartition, LogStorageError] = {}
+        self.left_alone: list[Any] = []
+        logs = SimpleNamespace(refused=self.refused, directories=Directories())
+        coordination = SimpleNamespace(state=SessionState.CONNECTED)
+        self.search = ProblemSearch(
+            1,
+            self.metadata,
+            self.partitions,
+            cast(Any, logs),
+            cast(Any, coordination),
+            dict,
+            lambda: self.left_alone,
+            {},
+        )
+
+    def found(self) -> list[Problem]:
+        return list(self.search())
+
+    def leads(self, index: int, isr: tuple[int, ...], *, minimum: int = 1, adding: tuple[int, ...] = ()) -> None:
+        """t-index, on brokers 1 to 3 and those that are being added."""
+        tp = TopicPartition("t", index)
+        leadership = SimpleNamespace(
+            replicas=(1, 2, 3, *adding),
+            isr=isr,
+            is_under_replicated=len(isr) < 3,
+            has_enough_replicas=len(isr) >= minimum,
+        )
+        self.partitions[tp] = SimpleNamespace(
+            topic_partition=tp, leadership=leadership, adding_replicas=adding, failed=False
+        )
+
+    def knows(self, index: int, isr: list[int]) -> None:
+        """Of t-index, that nobody leads it and who was in sync last."""
+        state = UpdateMetadataPartitionState(index, 1, NO_BROKER, 1, isr, 1, [1, 2, 3])
+        self.metadata.topics.setdefault("t", TopicMetadata(TopicId(bytes(16)))).partitions[index] = state
+
+
 def found(refused: int = 0, left_alone: list[Any] | None = None) -> list[Problem]:
-    """Of a broker that has nothing else."""
-    metadata = MetadataCache()
-    metadata.controller_id, metadata.brokers = 2, cast(Any, {1: None})
+    site = Site()
     names = [TopicPartition("t", index) for index in range(refused)]
-    errors = {tp: LogStorageError(str(tp), f"{tp} was not loaded: gap; put it back; then restart") for tp in names}
-    logs = SimpleNamespace(refused=errors, directories=Directories())
-    coordination = SimpleNamespace(state=SessionState.CONNECTED)
-    search = ProblemSearch(
-        1, metadata, {}, cast(Any, logs), cast(Any, coordination), dict, lambda: left_alone or [], {}
+    site.refused.update(
+        {tp: LogStorageError(str(tp), f"{tp} was not loaded: gap; put it back; then restart") for tp in names}
     )
-    return list(search())
+    site.left_alone = left_alone or []
+    return site.found()
 
 
 def test_nothing_is_wrong_with_nothing() -> None:
@@ -47,7 +89,71 @@ def test_of_many_refused_logs_the_rest_shares_a_line() -> None:
     assert rest.what == "5 partitions are not served by this broker either" and rest.where.endswith("and 2 more")
 
 
-def test_what_the_cleaner_leaves_alone_is_a_warning() -> None:
-    [problem] = found(left_alone=[SimpleNamespace(topic_partition=TopicPartition("t", 3))])
-    assert (problem.level, problem.where) == (Level.WARNING, "t-3")
-    assert problem.what == "1 partition is not compacted any more from some offset on"
+def test_what_the_cleaner_leaves_alone_is_a_warning_each() -> None:
+    alone = [SimpleNamespace(topic_partition=TopicPartition("t", index)) for index in range(MOST_LINES + 2)]
+    problems = found(left_alone=alone[:3])
+    assert {each.level for each in problems} == {Level.WARNING}
+    assert [(each.where, each.subject) for each in problems] == [(name, name) for name in ("t-0", "t-1", "t-2")]
+    assert problems[0].what == "is not compacted any more from some offset on"
+    *_, rest = found(
+        left_alone=[SimpleNamespace(topic_partition=TopicPartition("t", each)) for each in range(MOST_LINES + 2)]
+    )
+    assert rest.what == "2 partitions are not compacted any more either"
+
+
+def test_each_broker_that_is_missing_has_a_line_of_its_own() -> None:
+    site = Site()
+    for index in range(4):
+        site.leads(index, (1, 2))
+    [gone] = site.found()
+    assert (gone.level, gone.what) == (Level.WARNING, "4 partitions are under-replicated: broker 3 does not run")
+    assert (gone.where, gone.remedy) == ("t-0, t-1, t-2 and 1 more", f"{remedies.START} 3")
+    site.leads(0, (1,))
+    lags, still_gone = site.found()
+    assert lags.what == "1 partition is under-replicated: broker 2 runs and is not in sync"
+    assert (lags.where, lags.remedy) == ("t-0", remedies.SLOW)
+    assert still_gone.identity == gone.identity != lags.identity
+
+
+def test_a_broker_that_goes_is_another_problem_than_that_it_lagged() -> None:
+    site = Site()
+    site.leads(0, (1, 3))
+    [lags] = site.found()
+    del site.metadata.brokers[2]
+    [gone] = site.found()
+    assert lags.identity != gone.identity
+
+
+def test_a_partition_that_refuses_writes_is_told_once() -> None:
+    site = Site()
+    site.leads(0, (1, 2), minimum=3)
+    site.leads(1, (1, 2), minimum=2)
+    refusing, lacking = site.found()
+    assert (refusing.level, refusing.where, lacking.level, lacking.where) == (Level.ERROR, "t-0", Level.WARNING, "t-1")
+    assert refusing.what == (
+        "1 partition is under min.insync.replicas, producers with acks=all are refused: broker 3 does not run"
+    )
+
+
+def test_who_is_only_being_added_is_not_missing() -> None:
+    site = Site()
+    site.leads(0, (1, 2), adding=(4,))
+    [found] = site.found()
+    assert "broker 3" in found.what and "broker 4" not in found.what
+
+
+def test_partitions_without_a_leader_are_told_by_who_was_in_sync() -> None:
+    site = Site()
+    site.metadata.controller_id = 1
+    for index in range(2):
+        site.knows(index, [3])
+    [first] = site.found()
+    assert (first.level, first.what) == (Level.ERROR, "2 partitions are without a leader; last in sync: broker 3")
+    assert (first.where, first.remedy) == ("t-0, t-1", remedies.RECOVER)
+    site.knows(2, [2, 3])
+    later, same = sorted(site.found(), key=lambda each: each.subject)
+    assert same.identity == first.identity and "broker 2, 3" in later.what
+    for index in range(3, 3 + MOST_LINES):
+        site.knows(index, [100 + index])
+    *lines, rest = site.found()
+    assert len(lines) == MOST_LINES and rest.what == "2 partitions are without a leader, too"
