@@ -22,8 +22,9 @@ MOST_NAMED = 3
 """So many partitions are named in a line; the others are counted."""
 MOST_LINES = 10
 """So many of a kind (logs that do not serve, say) have a line each; the others share one."""
-FULL_PART = 0.1
-"""Of a volume: so little left is a problem."""
+ROOM_AGAIN_PART = 0.12
+"""Of a volume that was nearly full: only from so much on it is not any more, so that retention, which swings around the
+limit, does not make it one problem after the other."""
 
 
 class ProblemSearch:
@@ -50,6 +51,8 @@ class ProblemSearch:
         self._volumes = volumes
         self._left_alone = left_alone
         self._failing_sources = failing_sources
+        self._nearly_full: set[str] = set()
+        """Log directories whose volume was, when it was looked at last."""
 
     def __call__(self) -> Iterator[Problem]:
         yield from self._of_cluster()
@@ -95,6 +98,7 @@ class ProblemSearch:
             yield Problem(Level.ERROR, "leaderless", what, named(more), remedies.RECOVER)
 
     def _of_directories(self) -> Iterator[Problem]:
+        volumes = self._volumes()
         for directory in self._logs.directories:
             path, health = directory.path, directory.health
             if health.failure is not None:
@@ -102,10 +106,18 @@ class ProblemSearch:
             elif health.full is not None:
                 what, remedy = f"its disk is full: {health.full}", "free space, and it goes on by itself"
                 yield Problem(Level.ERROR, "full", what, path, remedy, path)
-            elif (space := self._volumes().get(path)) is not None and space.free_bytes < FULL_PART * space.total_bytes:
+            elif (space := volumes.get(path)) is not None and self._is_nearly_full(path, space):
                 percent = 100 * space.free_bytes / space.total_bytes
                 what = f"its volume has {percent:.0f} % left ({space.free_bytes / 1e9:.1f} GB)"
                 yield Problem(Level.WARNING, "nearly full", what, path, remedies.MAKE_ROOM, path)
+
+    def _is_nearly_full(self, path: str, space: DiskSpace) -> bool:
+        limit = ROOM_AGAIN_PART if path in self._nearly_full else remedies.NEARLY_FULL_PART
+        if space.free_bytes < limit * space.total_bytes:
+            self._nearly_full.add(path)
+        else:
+            self._nearly_full.discard(path)
+        return path in self._nearly_full
 
     def _of_logs(self) -> Iterator[Problem]:
         """But for those whose directory is out of service: that has a line."""

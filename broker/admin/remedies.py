@@ -1,8 +1,10 @@
-"""What to do about what brokers tell as problems, and what that means: in the words of the log, `strandline status` and
-`strandline doctor --cluster`, which look for some of the same."""
+"""What `/status`, the log and `strandline doctor --cluster` say alike, since they look for some of the same: from where
+on something is wrong, what that means, and what to do. The alert rules have the same limit (a test compares them)."""
 
 from __future__ import annotations
 
+NEARLY_FULL_PART = 0.1
+"""Of a volume: less left than that is what somebody must act on."""
 REFUSED = "producers with acks=all are refused"
 """What being under min.insync.replicas means."""
 START = "start it; gone for good: strandline broker-decommission"

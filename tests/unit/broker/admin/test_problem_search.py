@@ -12,6 +12,7 @@ from strandline.broker.metadata_cache import MetadataCache, TopicMetadata
 from strandline.protocol.messages import UpdateMetadataPartitionState
 from strandline.protocol.types import NO_BROKER, TopicId, TopicPartition
 from strandline.runtime.coordination import SessionState
+from strandline.runtime.disk import DiskSpace
 from strandline.storage.errors import LogStorageError
 
 
@@ -28,7 +29,9 @@ class Site:
         self.partitions: dict[tuple[str, int], Any] = {}
         self.refused: dict[TopicPartition, LogStorageError] = {}
         self.left_alone: list[Any] = []
-        logs = SimpleNamespace(refused=self.refused, directories=Directories())
+        self.directories = Directories()
+        self.volumes: dict[str, DiskSpace] = {}
+        logs = SimpleNamespace(refused=self.refused, directories=self.directories)
         coordination = SimpleNamespace(state=SessionState.CONNECTED)
         self.search = ProblemSearch(
             1,
@@ -36,7 +39,7 @@ class Site:
             self.partitions,
             cast(Any, logs),
             cast(Any, coordination),
-            dict,
+            lambda: self.volumes,
             lambda: self.left_alone,
             {},
         )
@@ -157,3 +160,17 @@ def test_partitions_without_a_leader_are_told_by_who_was_in_sync() -> None:
         site.knows(index, [100 + index])
     *lines, rest = site.found()
     assert len(lines) == MOST_LINES and rest.what == "2 partitions are without a leader, too"
+
+
+def test_a_volume_is_nearly_full_until_there_is_clearly_more_room() -> None:
+    site = Site()
+    site.directories.append(SimpleNamespace(path="/data", health=SimpleNamespace(failure=None, full=None)))
+
+    def is_told(percent_left: int) -> bool:
+        site.volumes["/data"] = DiskSpace(100 * 10**9, percent_left * 10**9)
+        return [(each.kind, each.subject) for each in site.found()] == [("nearly full", "/data")]
+
+    assert [is_told(left) for left in (11, 10, 9, 11, 10, 9, 11, 12, 11, 10, 9)] == [
+        *(False, False, True, True, True, True, True),
+        *(False, False, False, True),
+    ]
