@@ -4,9 +4,9 @@ each answer."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from strandline.broker.admin.problems import moment
 from strandline.cli.admin_ports import NotTold, admin_port, status_of
 from strandline.cli.wording import lasting, printable
 
@@ -56,5 +56,4 @@ def problem_line(problem: Mapping[str, Any], now_ms: int) -> str:
 
 def since_text(since_ms: int, now_ms: int) -> str:
     """`since 2026-11-26 12:00:00 UTC (3 min)`."""
-    since = f"{datetime.fromtimestamp(since_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    return f"since {since} ({lasting(max(now_ms - since_ms, 0) / 1000)})"
+    return f"since {moment(since_ms)} ({lasting(max(now_ms - since_ms, 0) / 1000)})"

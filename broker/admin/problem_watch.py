@@ -1,17 +1,23 @@
 """Tells of problems: `/status` asks what is wrong now, and the broker's log says once when one began and once when it
-ended, in the same words."""
+ended, in the same words.
+
+A look that fails is a problem, too, and no more than that: what it had found by then is told, and the broker goes on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from strandline.broker.admin.problems import Level, Problem, Tracker
+from strandline.broker.admin.problems import Level, Problem, Tracker, moment
 from strandline.runtime.beats import next_beat
 from strandline.runtime.environment import WallClock
-from strandline.runtime.logging import Logger
+from strandline.runtime.logging import Logger, RateLimited
 
 BEAT_S = 30.0
-"""What heals by itself within that is in no log."""
+"""What is over before, is in no log; what goes on for twice as long, is."""
+FAILED = "the search for problems failed"
+FAILURES_APART_S = 300.0
+"""So long the log is silent about another failure: `/status` may be asked each second."""
 
 
 class ProblemWatch:
@@ -21,35 +27,44 @@ class ProblemWatch:
         self._search = search
         self._wall_clock = wall_clock
         self._log = log
+        self._limited = RateLimited(log, interval_s=FAILURES_APART_S)
         self._tracker = Tracker()
         self.is_over = False
         """Set when the broker begins to shut down: what it gives up then is no problem."""
 
     def now(self) -> list[dict[str, object]]:
         """For `/status`."""
-        known = self._tracker.look(self._found(), self._wall_clock.now_ms())
-        return [each.as_json() for each in known]
+        if self.is_over:
+            return []
+        found, _ = self._look()
+        return [each.as_json() for each in self._tracker.look(found, self._wall_clock.now_ms())]
 
     async def run(self) -> None:
-        await next_beat(BEAT_S)  # may be soon, and a broker that has just begun lacks everything
         while True:
             await next_beat(BEAT_S)
-            try:
+            if not self.is_over:  # what goes on has not ended because this broker ends
                 self._beat()
-            except Exception as error:  # a bug of the search: no reason for a broker to end
-                self._log.error("the search for problems failed", error=repr(error), exc_info=error)
 
     def _beat(self) -> None:
-        if self.is_over:  # what goes on has not ended because this broker ends
-            return
+        found, is_whole = self._look()
         now_ms = self._wall_clock.now_ms()
-        changes = self._tracker.beat(self._found(), now_ms)
-        for found, _ in changes.begun:
-            tell = self._log.error if found.level == Level.ERROR else self._log.warning
-            tell("problem began", where=found.where, what=found.what, remedy=found.remedy)
-        for found, since_ms in changes.ended:
+        changes = self._tracker.beat(found, now_ms, is_whole=is_whole)
+        for each, since_ms in changes.begun:
+            tell = self._log.error if each.level == Level.ERROR else self._log.warning
+            tell("problem began", where=each.where, what=each.what, since=moment(since_ms), remedy=each.remedy)
+        for each, since_ms in changes.ended:
             lasted_s = round((now_ms - since_ms) / 1000)
-            self._log.info("problem ended", where=found.where, what=found.what, lasted_s=lasted_s)
+            self._log.info("problem ended", where=each.where, what=each.what, since=moment(since_ms), lasted_s=lasted_s)
 
-    def _found(self) -> Iterable[Problem]:
-        return () if self.is_over else self._search()
+    def _look(self) -> tuple[list[Problem], bool]:
+        """What was found, and whether the search came to its end."""
+        found: list[Problem] = []
+        try:
+            for each in self._search():
+                found.append(each)
+        except Exception as error:  # a bug of the search: no reason for a broker to end
+            self._limited.error(FAILED, FAILED, error=repr(error), exc_info=error)
+            what = f"{FAILED}, and what else is wrong may not be told: {error!r}"
+            remedy = "report it with the traceback in this broker's log"
+            return [*found, Problem(Level.WARNING, "search", what, "problems", remedy)], False
+        return found, True

@@ -1,13 +1,16 @@
 """What an operator must act on, as one line each: what, where, since when, and what to do. Nothing waits here.
 
-`Problem` is what somebody found just now; `Tracker` remembers since when. One that goes and comes back between two
-beats is the same one all along: a broker that flaps is not told of twice a second.
+`Problem` is what somebody found just now; `Tracker` remembers since when. Beats decide what the log tells: that a
+problem began, once two in a row have found it, and that it has ended, once one has not. So what lasts for less than the
+time between them is not told, whether or not one of them meets it. One that goes and comes back between two beats is
+the same one all along: a broker that flaps is not told of twice a second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -36,9 +39,15 @@ class Problem:
         return self.kind, self.subject
 
 
+def moment(time_ms: int) -> str:
+    """In a line, as the log and `strandline status` have it: `2026-03-01 14:05:09 UTC`."""
+    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
 class Known(NamedTuple):
     problem: Problem
     since_ms: int
+    """Its first sight, of whoever looked."""
 
     def as_json(self) -> dict[str, object]:
         """For `/status`."""
@@ -46,6 +55,7 @@ class Known(NamedTuple):
         return {
             "level": str(found.level),
             "kind": found.kind,
+            "subject": found.subject,
             "what": found.what,
             "where": found.where,
             "since_ms": self.since_ms,
@@ -54,7 +64,7 @@ class Known(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """From one beat to the next."""
+    """What the log is to say after a beat."""
 
     begun: list[Known]
     ended: list[Known]
@@ -65,18 +75,25 @@ class Tracker:
 
     def __init__(self) -> None:
         self._since_ms: dict[tuple[str, str], int] = {}
+        self._at_last_beat: set[tuple[str, str]] = set()
         self._told: dict[tuple[str, str], Known] = {}
+        """What the log says to go on."""
 
     def look(self, found: Iterable[Problem], now_ms: int) -> list[Known]:
         """What is wrong now, the worst first, then the oldest. Between two beats nothing is forgotten."""
         known = [Known(each, self._since_ms.setdefault(each.identity, now_ms)) for each in found]
         return sorted(known, key=lambda each: (each.problem.level != Level.ERROR, each.since_ms))
 
-    def beat(self, found: Iterable[Problem], now_ms: int) -> Changes:
-        """What is new since the last beat, and what is gone."""
+    def beat(self, found: Iterable[Problem], now_ms: int, *, is_whole: bool = True) -> Changes:
+        """is_whole: not where a look was broken off: what it did not come to may go on."""
         known = {each.problem.identity: each for each in self.look(found, now_ms)}
-        begun = [each for identity, each in known.items() if identity not in self._told]
-        ended = [each for identity, each in self._told.items() if identity not in known]
-        self._told = known
-        self._since_ms = {identity: each.since_ms for identity, each in known.items()}
+        begun = [known[each] for each in known if each in self._at_last_beat and each not in self._told]
+        ended = [each for identity, each in self._told.items() if identity not in known] if is_whole else []
+        for gone in ended:
+            del self._told[gone.problem.identity]
+        self._told |= {each.problem.identity: each for each in begun}
+        self._told |= {identity: known[identity] for identity in self._told if identity in known}
+        self._at_last_beat = set(known)
+        if is_whole:
+            self._since_ms = {identity: each.since_ms for identity, each in known.items()}
         return Changes(begun, ended)

@@ -12,6 +12,7 @@ from trio.testing import MockClock
 
 from strandline.broker.admin import remedies
 from strandline.broker.admin.problem_watch import BEAT_S
+from strandline.broker.admin.problems import moment
 from strandline.broker.metrics.sources import FAILING_S
 from strandline.runtime.disk import DiskSpace
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
@@ -41,6 +42,7 @@ async def test_a_follower_that_is_cut_off_is_told_of_until_it_is_back(autojump_c
         assert found == {
             "level": "warning",
             "kind": "under-replicated",
+            "subject": "broker 3 lags",
             "what": "1 partition is under-replicated: broker 3 runs and is not in sync",
             "where": "t-0",
             "since_ms": began_ms,
@@ -51,6 +53,7 @@ async def test_a_follower_that_is_cut_off_is_told_of_until_it_is_back(autojump_c
         assert problems(cluster, 2) == [], "its leader tells of it, nobody else"
         [began] = told(cluster, 1)
         assert all(found[part] in began for part in ("what", "where", "remedy")), began
+        assert f'"since":"{moment(began_ms)}"' in began
 
         cluster.heal(3, 1)
         cluster.heal(1, 3)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import structlog
 import trio
 from structlog.testing import LogCapture
 from trio.testing import MockClock
 
-from strandline.broker.admin.problem_watch import BEAT_S, ProblemWatch
+from strandline.broker.admin.problem_watch import BEAT_S, FAILED, ProblemWatch
 from strandline.broker.admin.problems import Level, Problem
+from strandline.cli.cluster_problems import problem_line
 from strandline.testkit.environment import VirtualWallClock
 
 FOUND = Problem(Level.WARNING, "kind", "it lacks something", "here", "mend it")
@@ -22,8 +23,8 @@ class Site:
     def __init__(self) -> None:
         self.found: Iterable[Problem] | Exception = [FOUND]
         self.logs = LogCapture()
-        log = structlog.wrap_logger(structlog.PrintLogger(), processors=[self.logs])
-        self.watch = ProblemWatch(self.search, VirtualWallClock(), log)
+        self.log = structlog.wrap_logger(structlog.PrintLogger(), processors=[self.logs])
+        self.watch = ProblemWatch(self.search, VirtualWallClock(), self.log)
 
     def search(self) -> Iterable[Problem]:
         if isinstance(self.found, Exception):
@@ -44,13 +45,60 @@ async def test_what_goes_on_while_the_broker_shuts_down_is_not_said_to_have_ende
     assert site.told() == ["problem began"]
 
 
-async def test_a_search_that_fails_is_a_line_and_the_next_one_counts(autojump_clock: MockClock) -> None:
+async def test_the_log_says_since_when_in_the_words_of_the_status(autojump_clock: MockClock) -> None:
     site = Site()
+    [shown] = site.watch.now()
+    with trio.move_on_after(2.5 * BEAT_S):
+        await site.watch.run()
+    site.found = []
+    with trio.move_on_after(1.5 * BEAT_S):
+        await site.watch.run()
+    began, ended = site.logs.entries
+    since = f"since {began['since']} ("
+    assert since in problem_line({"broker": 1, **shown}, 0)
+    assert began["since"] == ended["since"] and ended["lasted_s"] >= 2 * BEAT_S
+    assert (began["where"], began["what"], began["remedy"]) == (FOUND.where, FOUND.what, FOUND.remedy)
+
+
+async def test_what_lasts_for_less_than_a_beat_is_in_no_log(autojump_clock: MockClock) -> None:
+    site = Site()
+    site.found = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(site.watch.run)
+        await trio.sleep(BEAT_S - 1)
+        for _ in range(5):
+            site.found = [FOUND]
+            await trio.sleep(BEAT_S - 1)
+            site.found = []
+            await trio.sleep(BEAT_S + 1)
+        nursery.cancel_scope.cancel()
+    assert site.told() == []
+
+
+async def test_a_search_that_fails_ends_nothing_and_is_a_problem(autojump_clock: MockClock) -> None:
+    site = Site()
+    with trio.move_on_after(2.5 * BEAT_S):
+        await site.watch.run()
     site.found = RuntimeError("a bug")
     with trio.move_on_after(2.5 * BEAT_S):
         await site.watch.run()
-    assert site.told() == ["the search for problems failed"]
+    assert site.told() == ["problem began", FAILED, "problem began"], "and the first one has not ended"
+    assert site.logs.entries[1]["exc_info"] is site.found
+    for _ in range(50):
+        [shown] = site.watch.now()
+    assert shown["where"] == "problems" and "RuntimeError('a bug')" in str(shown["what"])
+    assert site.told().count(FAILED) == 1, "however often it is asked"
     site.found = [FOUND]
-    with trio.move_on_after(2.5 * BEAT_S):
+    with trio.move_on_after(1.5 * BEAT_S):
         await site.watch.run()
-    assert site.told()[-1] == "problem began"
+    assert site.told()[-1] == "problem ended" and site.logs.entries[-1]["where"] == "problems"
+
+
+async def test_what_a_search_had_found_before_it_failed_is_told() -> None:
+    def search() -> Iterator[Problem]:
+        yield FOUND
+        raise KeyError("a bug")
+
+    site = Site()
+    site.watch = ProblemWatch(search, VirtualWallClock(), site.log)
+    assert [each["where"] for each in site.watch.now()] == ["here", "problems"]

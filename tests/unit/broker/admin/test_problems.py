@@ -22,35 +22,57 @@ def test_a_problem_keeps_the_moment_at_which_it_was_seen_first() -> None:
 def test_it_is_told_once_when_it_begins_and_once_when_it_ends() -> None:
     tracker = Tracker()
     tracker.look([lacking()], 500)
-    begun, ended = tracker.beat([lacking()], 1000)
+    assert tracker.beat([lacking()], 1000) == ([], [])
+    begun, ended = tracker.beat([lacking()], 2000)
     assert ([(each.problem, each.since_ms) for each in begun], ended) == ([(lacking(), 500)], [])
-    assert tracker.beat([lacking("more")], 2000) == ([], [])
-    begun, ended = tracker.beat([], 3000)
+    assert tracker.beat([lacking("more")], 3000) == ([], [])
+    begun, ended = tracker.beat([], 4000)
     assert (begun, [(each.problem.what, each.since_ms) for each in ended]) == ([], [("more", 500)])
-    assert tracker.beat([], 4000) == ([], [])
+    assert tracker.beat([], 5000) == ([], [])
+
+
+def test_what_only_one_beat_meets_is_not_told() -> None:
+    tracker = Tracker()
+    for now_ms in range(1000, 9000, 2000):
+        assert tracker.beat([lacking()], now_ms) == ([], [])
+        assert tracker.beat([], now_ms + 1000) == ([], [])
 
 
 def test_one_that_comes_back_later_begins_anew() -> None:
     tracker = Tracker()
-    tracker.beat([lacking()], 1000)
-    tracker.beat([], 2000)
-    [known] = tracker.beat([lacking()], 3000).begun
-    assert known.since_ms == 3000
+    for now_ms in (1000, 2000):
+        tracker.beat([lacking()], now_ms)
+    tracker.beat([], 3000)
+    tracker.beat([lacking()], 4000)
+    [known] = tracker.beat([lacking()], 5000).begun
+    assert known.since_ms == 4000
 
 
 def test_one_that_is_gone_for_a_moment_between_two_beats_is_the_same() -> None:
     tracker = Tracker()
     tracker.beat([lacking()], 1000)
     assert tracker.look([], 1500) == []
-    assert tracker.beat([lacking()], 2000) == ([], [])
+    [known] = tracker.beat([lacking()], 2000).begun
+    assert known.since_ms == 1000
     assert tracker.look([lacking()], 2500)[0].since_ms == 1000
 
 
 def test_two_of_a_kind_are_told_apart_by_their_subject() -> None:
     tracker = Tracker()
-    tracker.beat([lacking(subject="a"), lacking(subject="b")], 1000)
-    [ended] = tracker.beat([lacking(subject="b")], 2000).ended
+    for now_ms in (1000, 2000):
+        tracker.beat([lacking(subject="a"), lacking(subject="b")], now_ms)
+    [ended] = tracker.beat([lacking(subject="b")], 3000).ended
     assert ended.problem.subject == "a"
+
+
+def test_what_a_look_that_was_broken_off_did_not_come_to_goes_on() -> None:
+    tracker = Tracker()
+    for now_ms in (1000, 2000):
+        tracker.beat([lacking()], now_ms)
+    assert tracker.beat([OFFLINE], 3000, is_whole=False) == ([], [])
+    assert tracker.look([lacking()], 3500)[0].since_ms == 1000
+    assert [each.problem for each in tracker.beat([OFFLINE], 4000, is_whole=False).begun] == [OFFLINE]
+    assert [each.problem for each in tracker.beat([OFFLINE], 5000).ended] == [lacking()]
 
 
 def test_the_worst_comes_first_then_the_oldest() -> None:
