@@ -419,9 +419,7 @@ class Broker:
         await self.listeners.bind()
         if self.config.admin_listener is not None:
             metrics = Exposition(self.metrics.collect).answer
-            admin = AdminPort(
-                self.config.admin_listener, self.environment.network, self.health.check, metrics, self._log
-            )
+            admin = AdminPort(self.config.admin_listener, self.environment.network, self.health, metrics, self._log)
             self.config_changes.dynamic.bound(await nursery.start(admin.run))
         await self.listeners.start_acceptors(nursery)
         await self.registration.register(self._registration_znode())

@@ -17,11 +17,11 @@ connections are closed before anybody waits for who serves them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import trio
 
-from strandline.broker.admin.health_check import Health
 from strandline.broker.admin.http_server import FAILED, HttpServer
 from strandline.broker.admin.pages import Answer, Page, Pages, json_answer
 from strandline.broker.admin.transport_stream import TransportStream
@@ -32,12 +32,17 @@ MAX_CONNECTIONS = 64
 ACCEPT_BACKOFF_S = 0.1
 
 
+class Health(Protocol):
+    """Of this broker; `HealthCheck` says what the answers mean."""
+
+    def waits(self) -> Sequence[str]: ...
+    def status(self) -> Mapping[str, object]: ...
+
+
 class AdminPort:
     """See the module."""
 
-    def __init__(
-        self, address: Address, network: Network, health: Callable[[], Health], metrics: Page, log: Logger
-    ) -> None:
+    def __init__(self, address: Address, network: Network, health: Health, metrics: Page, log: Logger) -> None:
         self._address = address
         self._network = network
         self._health = health
@@ -90,8 +95,8 @@ class AdminPort:
             self._open.pop(transport, None)
 
     def _ready(self, _: Mapping[str, str]) -> Answer:
-        waits = self._health().waits
+        waits = self._health.waits()
         return json_answer(503 if waits else 200, {"ready": not waits, "waits": waits})
 
     def _status(self, _: Mapping[str, str]) -> Answer:
-        return json_answer(200, self._health().status)
+        return json_answer(200, self._health.status())

@@ -12,7 +12,6 @@ by then, and will only say so when it is reached again. A broker that leaves is 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 
 from strandline.broker.admin.problem_search import ProblemSearch
 from strandline.broker.admin.problem_watch import ProblemWatch
@@ -30,14 +29,6 @@ from strandline.storage.manager.log_manager import LogManager
 
 MOST_NAMED = 5
 """So many partitions are named in a reason; the others are counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    waits: tuple[str, ...]
-    """Why the broker is not ready, one sentence each; empty when it is."""
-    status: Mapping[str, object]
-    """What `/status` shows, ready for JSON."""
 
 
 class HealthCheck:
@@ -84,34 +75,36 @@ class HealthCheck:
         """The broker begins to shut down."""
         self._leaving = self.problems.is_over = True
 
-    def check(self) -> Health:
-        """What holds now."""
+    def waits(self) -> tuple[str, ...]:
+        """Why the broker is not ready, one sentence each; empty when it is. Probes ask every few seconds, so nothing is
+        looked at that does not decide it."""
+        return self._waits(self._registration.broker_epoch)
+
+    def status(self) -> Mapping[str, object]:
+        """What `/status` shows, ready for JSON."""
         broker_epoch = self._registration.broker_epoch
         waits = self._waits(broker_epoch)
         led = [each.leadership for each in self._partitions.values() if each.leadership is not None]
-        return Health(
-            waits=waits,
-            status={
-                "broker_id": self._broker_id,
-                "cluster_id": self._cluster_id,
-                "versions": dict(self._versions),
-                "ready": not waits,
-                "waits": list(waits),
-                "broker_epoch": broker_epoch,
-                "time_ms": self._wall_clock.now_ms(),
-                "controller_id": self._metadata.controller_id,
-                "live_brokers": sorted(self._metadata.brokers),
-                "listeners": {e.listener: f"{e.host}:{e.port}" for e in self._listeners.advertised()},
-                "full_log_dirs": self._directories.full_paths,
-                "partitions": {
-                    "hosted": len(self._partitions),
-                    "led": len(led),
-                    "under_replicated": sum(leadership.is_under_replicated for leadership in led),
-                    "offline": offline_replicas(self._broker_id, self._metadata, self._partitions, self._logs),
-                },
-                "problems": self.problems.now(),
+        return {
+            "broker_id": self._broker_id,
+            "cluster_id": self._cluster_id,
+            "versions": dict(self._versions),
+            "ready": not waits,
+            "waits": list(waits),
+            "broker_epoch": broker_epoch,
+            "time_ms": self._wall_clock.now_ms(),
+            "controller_id": self._metadata.controller_id,
+            "live_brokers": sorted(self._metadata.brokers),
+            "listeners": {e.listener: f"{e.host}:{e.port}" for e in self._listeners.advertised()},
+            "full_log_dirs": self._directories.full_paths,
+            "partitions": {
+                "hosted": len(self._partitions),
+                "led": len(led),
+                "under_replicated": sum(leadership.is_under_replicated for leadership in led),
+                "offline": offline_replicas(self._broker_id, self._metadata, self._partitions, self._logs),
             },
-        )
+            "problems": self.problems.now(),
+        }
 
     def _waits(self, broker_epoch: int) -> tuple[str, ...]:
         if self._leaving:

@@ -31,7 +31,7 @@ def free(cluster: MemoryCluster, broker_id: int) -> None:
 
 
 def full_paths(cluster: MemoryCluster, broker_id: int) -> list[str]:
-    status = cluster.broker(broker_id).health.check().status["full_log_dirs"]
+    status = cluster.broker(broker_id).health.status()["full_log_dirs"]
     assert isinstance(status, list)
     return status
 

@@ -11,7 +11,7 @@ from prometheus_client.core import Metric
 from trio.testing import MockClock
 
 from strandline.broker.admin import remedies
-from strandline.broker.admin.problem_watch import BEAT_S
+from strandline.broker.admin.problem_watch import BEAT_S, FAILED
 from strandline.broker.admin.problems import moment
 from strandline.broker.metrics.sources import FAILING_S
 from strandline.runtime.disk import DiskSpace
@@ -20,7 +20,7 @@ from support.scenario import SESSIONS_ALONE, T0, cluster_with_topic, numbered
 
 
 def problems(cluster: MemoryCluster, broker_id: int) -> list[dict[str, Any]]:
-    found = cluster.broker(broker_id).health.check().status["problems"]
+    found = cluster.broker(broker_id).health.status()["problems"]
     assert isinstance(found, list)
     return found
 
@@ -150,3 +150,35 @@ async def test_a_broker_that_leaves_has_no_problems(autojump_clock: MockClock) -
         assert problems(cluster, 1)
         health.leave()
         assert problems(cluster, 1) == []
+
+
+class Untellable(str):
+    """Why a source fails, in words that cannot be written; counts who tries."""
+
+    looks = 0
+
+    def __format__(self, _: str) -> str:
+        self.looks += 1
+        raise RuntimeError("a bug")
+
+
+async def test_a_look_that_fails_leaves_the_broker_ready_and_its_other_answers_whole(autojump_clock: MockClock) -> None:
+    async with cluster_with_topic(properties=SESSIONS_ALONE) as (cluster, *_):
+        health = cluster.broker(1).health
+        await cluster.until(lambda: health.waits() == (), "ready")
+        cluster.broker(1).metrics.failing["broken"] = Untellable()
+        await trio.sleep(3 * BEAT_S)
+        [found] = problems(cluster, 1)
+        assert found["where"] == "problems" and "a bug" in found["what"]
+        assert health.waits() == () and health.status()["ready"]
+        [failed, began] = [line for line in cluster.history if "broker-1 " in line and "problem" in line]
+        assert FAILED in failed and "problem began" in began
+
+
+async def test_a_probe_of_whether_a_broker_is_ready_looks_for_no_problems(autojump_clock: MockClock) -> None:
+    async with cluster_with_topic(properties=SESSIONS_ALONE) as (cluster, *_):
+        why = cluster.broker(1).metrics.failing["broken"] = Untellable()
+        cluster.broker(1).health.waits()
+        assert why.looks == 0
+        cluster.broker(1).health.status()
+        assert why.looks == 1

@@ -64,7 +64,7 @@ async def test_producers_go_on_while_the_first_replica_of_a_minimum_of_two_is_co
             await moving.ask({0: [2, 3, 4]})
             await trio.sleep(1)
             assert cluster.isr(T0) == [2]
-            assert cluster.broker(2).health.check().status["partitions"]["under_replicated"] == 0, "nobody lacks"
+            assert cluster.broker(2).health.status()["partitions"]["under_replicated"] == 0, "nobody lacks"
             before = len(moving.ledger.acked[T0])
             await trio.sleep(3)
             assert len(moving.ledger.acked[T0]) > before + 20

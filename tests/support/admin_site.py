@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import h11
 import structlog
 import trio
 from structlog.testing import LogCapture
 
 from strandline.broker.admin.admin_port import AdminPort
-from strandline.broker.admin.health_check import Health
 from strandline.broker.admin.pages import Answer, Page
 from strandline.runtime.network import Address, Transport
 from strandline.testkit.network import MemoryNetwork
 
-READY = Health((), {"broker_id": 1})
-NOT_READY = Health(("not registered in ZooKeeper",), {})
+
+class Told(NamedTuple):
+    """What a broker says of its health."""
+
+    reasons: tuple[str, ...]
+    shown: dict[str, object]
+
+    def waits(self) -> tuple[str, ...]:
+        return self.reasons
+
+    def status(self) -> dict[str, object]:
+        return self.shown
+
+
+READY = Told((), {"broker_id": 1})
+NOT_READY = Told(("not registered in ZooKeeper",), {})
 
 
 class Site:
@@ -29,12 +44,18 @@ class Site:
         self._is_over = trio.Event()
         self.metrics: Page = lambda _: Answer(200, {}, b"up 1\n")
 
+    def waits(self) -> tuple[str, ...]:
+        return self.health.waits()
+
+    def status(self) -> dict[str, object]:
+        return self.health.status()
+
     async def run(self, nursery: trio.Nursery) -> None:
         log = structlog.wrap_logger(None, processors=[self.log])
         port = AdminPort(
             Address("broker", 0),
             self.network.node("broker"),
-            lambda: self.health,
+            self,
             lambda headers: self.metrics(headers),
             log,
         )
