@@ -13,44 +13,57 @@ from strandline.cli.wording import lasting, printable
 if TYPE_CHECKING:
     from strandline import Admin
     from strandline.client.metadata import BrokerView
+    from strandline.runtime.network import Address
 
 
 def problems_of(
-    admin: Admin, brokers: Mapping[int, BrokerView], cluster_id: str
+    admin: Admin, brokers: Mapping[int, BrokerView], cluster_id: str, ports: Mapping[int, Address]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What each broker tells, with its id as `broker`, errors first; and which do not tell, and why."""
+    """What each broker tells, with its id as `broker`, errors first; and which do not tell, and why. ports: admin ports
+    by the command line."""
     found: list[dict[str, Any]] = []
     untold: list[dict[str, Any]] = []
     for broker_id, broker in sorted(brokers.items()):
+        is_named = broker_id in ports
         try:
-            status = status_of(admin_port(admin, broker), broker_id, cluster_id, named=False)
+            address = ports[broker_id] if is_named else admin_port(admin, broker)
+            status = status_of(address, broker_id, cluster_id, named=is_named)
         except NotTold as error:
-            # What it advises are options of other commands.
-            untold.append({"broker": broker_id, "why": str(error).partition("; ")[0]})
+            untold.append({"broker": broker_id, "why": str(error)})
             continue
-        found += problems_in(broker_id, status)
+        problems = problems_in(broker_id, status)
+        if problems is None:
+            untold.append({"broker": broker_id, "why": f"the /status of {address} has no problems"})
+            continue
+        found += problems
     return sorted(found, key=lambda each: (each["level"] != "error", each["since_ms"])), untold
 
 
-def problems_in(broker_id: int, status: Mapping[str, object]) -> list[dict[str, Any]]:
-    """What the broker's `/status` tells, with its id as `broker`."""
+def problems_in(broker_id: int, status: Mapping[str, object]) -> list[dict[str, Any]] | None:
+    """What the broker's `/status` tells, with its id as `broker`; None where it tells of none, not even that it has
+    none."""
     problems = status.get("problems")
-    return [{"broker": broker_id, **problem} for problem in problems] if isinstance(problems, list) else []
+    return [{"broker": broker_id, **problem} for problem in problems] if isinstance(problems, list) else None
 
 
 def problem_lines(report: Mapping[str, Any], now_ms: int) -> list[str]:
-    """One for each, in the words of the broker's log."""
-    lines = [problem_line(each, now_ms) for each in report.get("problems") or ()]
+    """One for each, in the words of the broker's log; what several brokers say in the same words is one line, since the
+    first of them saw it."""
+    alike: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for each in report.get("problems") or ():
+        alike.setdefault(tuple(each[part] for part in ("level", "where", "what", "remedy")), []).append(each)
     untold: Sequence[Mapping[str, Any]] = report.get("problems_untold") or ()
-    return lines + [
+    return [_problem_line(tellers, now_ms) for tellers in alike.values()] + [
         printable(f"broker {each['broker']} does not tell what is wrong with it: {each['why']}") for each in untold
     ]
 
 
-def problem_line(problem: Mapping[str, Any], now_ms: int) -> str:
+def _problem_line(tellers: Sequence[Mapping[str, Any]], now_ms: int) -> str:
+    problem, since_ms = tellers[0], min(each["since_ms"] for each in tellers)
+    who = ", ".join(str(each["broker"]) for each in tellers)
     return printable(
-        f"{problem['level']}: broker {problem['broker']}, {problem['where']}: {problem['what']}; "
-        f"{since_text(problem['since_ms'], now_ms)}; {problem['remedy']}"
+        f"{problem['level']}: broker{'s' if len(tellers) > 1 else ''} {who}, {problem['where']}: {problem['what']}; "
+        f"{since_text(since_ms, now_ms)}; {problem['remedy']}"
     )
 
 

@@ -70,7 +70,7 @@ class CommandEntry(NamedTuple):
 
 COMMANDS: dict[str, CommandEntry] = {
     "up": CommandEntry("strandline.cli.cluster_commands", "up", "Start an embedded cluster on this machine."),
-    "status": CommandEntry("strandline.cli.cluster_commands", "status", "Show the embedded cluster."),
+    "status": CommandEntry("strandline.cli.status", "status", "Show how a cluster is, and what to act on."),
     "down": CommandEntry("strandline.cli.cluster_commands", "down", "Stop the embedded cluster."),
     "demo": CommandEntry("strandline.cli.demo", "demo", "Show the whole system at work."),
     "produce": CommandEntry("strandline.cli.produce", "produce", "Write lines to a topic."),

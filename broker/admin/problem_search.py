@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from strandline.broker.admin import remedies
-from strandline.broker.admin.problems import Level, Problem
+from strandline.broker.admin.problems import LEADERLESS, UNDER_MIN_ISR, UNDER_REPLICATED, Level, Problem, gone
 from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.types import NO_BROKER
@@ -92,10 +92,10 @@ class ProblemSearch:
             names, ids = found[isr], ", ".join(map(str, isr))
             last = f"last in sync: broker {ids}" if isr else "nobody was in sync"
             what = f"{_counted(names)} without a leader; {last}"
-            yield Problem(Level.ERROR, "leaderless", what, named(names), remedies.RECOVER, ids or "nobody")
+            yield Problem(Level.ERROR, LEADERLESS, what, named(names), remedies.RECOVER, ids or "nobody")
         if more := [name for isr in wait_for[MOST_LINES:] for name in found[isr]]:
             what = f"{_counted(more)} without a leader, too"
-            yield Problem(Level.ERROR, "leaderless", what, named(more), remedies.RECOVER)
+            yield Problem(Level.ERROR, LEADERLESS, what, named(more), remedies.RECOVER)
 
     def _of_directories(self) -> Iterator[Problem]:
         volumes = self._volumes()
@@ -159,10 +159,10 @@ class ProblemSearch:
                     of_broker.setdefault(broker_id, []).append(str(partition.topic_partition))
         for broker_id, names in sorted(refusing.items()):
             what = f"{_counted(names)} under min.insync.replicas, {remedies.REFUSED}"
-            yield self._of_missing(Level.ERROR, "under min ISR", what, names, broker_id)
+            yield self._of_missing(Level.ERROR, UNDER_MIN_ISR, what, names, broker_id)
         for broker_id, names in sorted(lacking.items()):
             yield self._of_missing(
-                Level.WARNING, "under-replicated", f"{_counted(names)} under-replicated", names, broker_id
+                Level.WARNING, UNDER_REPLICATED, f"{_counted(names)} under-replicated", names, broker_id
             )
 
     def _of_missing(self, level: Level, kind: str, what: str, names: Collection[str], broker_id: int) -> Problem:
@@ -172,7 +172,7 @@ class ProblemSearch:
             why, subject = "runs and is not in sync", f"broker {broker_id} lags"
         else:
             remedy = f"{remedies.START} {broker_id}"
-            why, subject = "does not run", f"broker {broker_id} is gone"
+            why, subject = "does not run", gone(broker_id)
         return Problem(level, kind, f"{what}: broker {broker_id} {why}", named(names), remedy, subject)
 
 

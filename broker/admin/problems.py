@@ -14,6 +14,10 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
+LEADERLESS = "leaderless"
+UNDER_MIN_ISR, UNDER_REPLICATED = OF_MISSING_BROKERS = "under min ISR", "under-replicated"
+"""Kinds; each is a problem for each broker that is missing."""
+
 
 class Level(StrEnum):
     """WARNING: everything is served still. ERROR: something is not."""
@@ -37,6 +41,11 @@ class Problem:
     @property
     def identity(self) -> tuple[str, str]:
         return self.kind, self.subject
+
+
+def gone(broker_id: int) -> str:
+    """The subject of what a broker that does not run brings about."""
+    return f"broker {broker_id} is gone"
 
 
 def moment(time_ms: int) -> str:

@@ -62,6 +62,9 @@ def test_up_status_down_and_up_again_with_the_data(strandline: Command) -> None:
     assert report["healthy"] and [broker["state"] for broker in report["brokers"]] == ["up"] * 3
     where = ("-b", report["bootstrap_servers"], "-t", TOPIC)
     assert strandline("produce", *where, stdin="hello\n").returncode == 0
+    by_address = json.loads(strandline("status", "-b", report["bootstrap_servers"], "--output", "json").stdout)
+    assert by_address["healthy"] and by_address["topics"] == 1
+    assert by_address["problems"] == by_address["problems_untold"] == [], "each admin port is found and answers"
     logs = [Path(broker["log"]).parent / name for broker in report["brokers"] for name in BROKER_LOGS]
     lines = {log: [json.loads(line) for line in log.read_text().splitlines()] for log in logs}
     # Every broker changed state when the topic came; which of them was the controller is its own matter.

@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 
 from strandline import Admin
-from strandline.cli import cluster, cluster_commands
+from strandline.cli import cluster
+from strandline.cli import status as status_command
 from strandline.cli.cluster_problems import problems_of
 from strandline.client.metadata import BrokerView
 from strandline.runtime import http_client
@@ -19,10 +20,12 @@ from unit.cli.conftest import NOW_MS
 
 FOUND = {
     "level": "warning",
-    "what": "1 partition is under-replicated; not in sync: broker 3",
+    "kind": "under-replicated",
+    "subject": "broker 3 is gone",
+    "what": "1 partition is under-replicated: broker 3 does not run",
     "where": "t-0",
     "since_ms": NOW_MS - 240_000,
-    "remedy": "start the missing brokers, or see what slows them down",
+    "remedy": "start it; gone for good: strandline broker-decommission 3",
 }
 OFFLINE = {**FOUND, "level": "error", "where": "/data", "since_ms": NOW_MS - 1000}
 HEALTHY = {
@@ -61,10 +64,10 @@ def answers(monkeypatch: pytest.MonkeyPatch, of_broker: dict[int, list[dict[str,
 def test_every_broker_is_asked_and_errors_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, {1: [FOUND], 2: [OFFLINE]})
     brokers = {each: BrokerView(each, Address("localhost", 9091 + each)) for each in (1, 2, 3)}
-    found, untold = problems_of(cast(Admin, Listening()), brokers, "c")
+    found, untold = problems_of(cast(Admin, Listening()), brokers, "c", {})
     assert found == [{"broker": 2, **OFFLINE}, {"broker": 1, **FOUND}]
     [silent] = untold
-    assert silent["broker"] == 3 and silent["why"] == "cannot connect to localhost:9003"
+    assert silent["broker"] == 3 and silent["why"].startswith("cannot connect to localhost:9003; say where it is")
 
 
 @pytest.fixture
@@ -72,7 +75,7 @@ def status(shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs `strandline status` on a report."""
 
     def run(report: dict[str, Any], *arguments: str) -> Any:
-        monkeypatch.setattr(cluster_commands, "describe", lambda _: report)
+        monkeypatch.setattr(status_command, "embedded_report", lambda *_: report)
         monkeypatch.setattr(cluster.EmbeddedCluster, "recorded", lambda folder: cluster.EmbeddedCluster(folder))
         return shell("status", "--data", str(tmp_path), *arguments)
 
@@ -82,8 +85,8 @@ def status(shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_line_says_what_where_since_when_and_what_to_do(status: Any) -> None:
     ran = status({**HEALTHY, "problems": [{"broker": 1, **FOUND}], "problems_untold": []})
     [line] = [line for line in ran.out.splitlines() if "t-0" in line]
-    assert line.startswith("warning: broker 1, t-0: 1 partition is under-replicated; not in sync: broker 3; since 20")
-    assert line.endswith(" UTC (4 min); start the missing brokers, or see what slows them down")
+    assert line.startswith("warning: broker 1, t-0: 1 partition is under-replicated: broker 3 does not run; since 20")
+    assert line.endswith(" UTC (4 min); start it; gone for good: strandline broker-decommission 3")
 
 
 def test_the_exit_code_goes_by_the_cluster_as_before(status: Any) -> None:

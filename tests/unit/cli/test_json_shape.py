@@ -15,6 +15,7 @@ from strandline.cli import archive as archive_commands
 from strandline.cli import audit as audit_command
 from strandline.cli import cluster, cluster_commands, demo, doctor
 from strandline.cli import history as history_command
+from strandline.cli import status as status_command
 from strandline.cli.json_files import write_assignment
 from strandline.cli.main import cli
 from strandline.client.errors import NoBrokerReachable
@@ -52,7 +53,7 @@ T0 = TopicPartition("t", 0)
 
 WORKING: dict[str, tuple[str, ...]] = {
     "up": (),
-    "status": (),
+    "status": ("--data", "d"),
     "down": (),
     "demo": (),
     "produce": ("-t", "t", "--file", "lines"),
@@ -130,7 +131,8 @@ def site(shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     shell.cluster.committed["g"] = {T0: GroupOffset(1)}
     shell.cluster.recovered = {T0: FOUND}
     report = {"data_dir": "d", "healthy": True}
-    monkeypatch.setattr(cluster_commands, "describe", lambda found: report)
+    for command in (cluster_commands, status_command):
+        monkeypatch.setattr(command, "embedded_report", lambda *_: report)
     monkeypatch.setattr(cluster.EmbeddedCluster, "recorded", lambda folder: cluster.EmbeddedCluster(folder))
     monkeypatch.setattr(cluster, "up", lambda *_, **__: cluster.EmbeddedCluster(tmp_path))
     monkeypatch.setattr(cluster, "down", lambda *_: cluster.EmbeddedCluster(tmp_path))

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from strandline.cli.cluster_commands import MOST_LINES, verdict, what_witness_says
+from strandline.cli.status_report import what_witness_says
+from strandline.cli.status_text import MOST_LINES, verdict
 from strandline.client.reassignments import OngoingReassignment
 from strandline.protocol.messages import (
     MetadataBroker,
@@ -114,3 +115,11 @@ def test_a_deletion_that_is_held_up_is_shown_with_its_reason_and_nothing_is_heal
     report = {**report_of("up"), **what_witness_says(witness, {})}
     assert report["unfinished_deletions"] == [{"topic": "gone", "why": why}]
     assert verdict(report) == f"topic gone is being deleted and goes as soon as it can: {why}"
+
+
+def test_a_refused_replica_of_which_its_broker_tells_is_not_told_again() -> None:
+    report = {**report_of("up", "up"), **what_witness_says(refused(1), {}), "problems_untold": []}
+    log = {"broker": 2, "kind": "log", "subject": "t-0", "level": "error", "where": "t-0", "what": "is damaged"}
+    elsewhere = {**log, "broker": 1}
+    assert "does not serve its replica" in verdict({**report, "problems": [elsewhere]})
+    assert "does not serve its replica" not in verdict({**report, "problems": [log]})

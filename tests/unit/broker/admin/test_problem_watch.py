@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from strandline.broker.admin.problem_watch import BEAT_S, FAILED, ProblemWatch
 from strandline.broker.admin.problems import Level, Problem
-from strandline.cli.cluster_problems import problem_line
+from strandline.cli.cluster_problems import problem_lines
 from strandline.testkit.environment import VirtualWallClock
 
 FOUND = Problem(Level.WARNING, "kind", "it lacks something", "here", "mend it")
@@ -55,7 +55,8 @@ async def test_the_log_says_since_when_in_the_words_of_the_status(autojump_clock
         await site.watch.run()
     began, ended = site.logs.entries
     since = f"since {began['since']} ("
-    assert since in problem_line({"broker": 1, **shown}, 0)
+    [line] = problem_lines({"problems": [{"broker": 1, **shown}]}, 0)
+    assert since in line
     assert began["since"] == ended["since"] and ended["lasted_s"] >= 2 * BEAT_S
     assert (began["where"], began["what"], began["remedy"]) == (FOUND.where, FOUND.what, FOUND.remedy)
 
