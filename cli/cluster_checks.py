@@ -438,7 +438,7 @@ def restless_groups(facts: ClusterFacts) -> Found:
 
 def problems_told(facts: ClusterFacts) -> list[dict[str, Any]]:
     """By all that tell, each with its `broker`."""
-    return [each for broker_id, status in facts.statuses.items() for each in problems_in(broker_id, status) or ()]
+    return [each for broker_id, status in facts.statuses.items() for each in problems_in(broker_id, status)]
 
 
 def told(facts: ClusterFacts) -> Found:

@@ -31,19 +31,16 @@ def problems_of(
         except NotTold as error:
             untold.append({"broker": broker_id, "why": str(error)})
             continue
-        problems = problems_in(broker_id, status)
-        if problems is None:
-            untold.append({"broker": broker_id, "why": f"the /status of {address} has no problems"})
-            continue
-        found += problems
+        if "problems" not in status:
+            untold.append({"broker": broker_id, "why": f"the /status of {address} says nothing of problems"})
+        found += problems_in(broker_id, status)
     return sorted(found, key=lambda each: (each["level"] != "error", each["since_ms"])), untold
 
 
-def problems_in(broker_id: int, status: Mapping[str, object]) -> list[dict[str, Any]] | None:
-    """What the broker's `/status` tells, with its id as `broker`; None where it tells of none, not even that it has
-    none."""
+def problems_in(broker_id: int, status: Mapping[str, object]) -> list[dict[str, Any]]:
+    """What the broker's `/status` tells, with its id as `broker`."""
     problems = status.get("problems")
-    return [{"broker": broker_id, **problem} for problem in problems] if isinstance(problems, list) else None
+    return [{"broker": broker_id, **problem} for problem in problems] if isinstance(problems, list) else []
 
 
 def problem_lines(report: Mapping[str, Any], now_ms: int) -> list[str]:

@@ -84,9 +84,8 @@ class Brokers:
         broker_id = address.port - 9000
         if address.host == "nowhere" or broker_id not in self.problems:
             raise CannotConnect(f"cannot connect to {address}")
-        return 200, json.dumps(
-            {"broker_id": broker_id, "cluster_id": "c", "problems": self.problems[broker_id]}
-        ).encode()
+        told = {"broker_id": broker_id, "cluster_id": "c", "problems": self.problems[broker_id]}
+        return 200, b"an exporter" if address.host == "exporter" else json.dumps(told).encode()
 
 
 @pytest.fixture
@@ -168,6 +167,13 @@ def test_an_admin_port_can_be_named_also_of_a_broker_that_is_silent(status: Any,
     ran = status("--admin", "2=elsewhere:9002", "--admin", "1=nowhere:9001")
     assert "error: broker 2, ZooKeeper: the session is not connected" in ran.out
     assert "broker 1 does not tell what is wrong with it: cannot connect to nowhere:9001" in ran.out
+
+
+def test_what_listens_there_and_tells_of_no_problems_is_not_taken_for_well(status: Any, brokers: Brokers) -> None:
+    ran = status("--admin", "1=exporter:9001")
+    assert (
+        "broker 1 does not tell what is wrong with it: the /status of exporter:9001 says nothing of problems" in ran.out
+    )
 
 
 def test_what_several_brokers_say_alike_is_one_line_with_the_first_moment(status: Any, brokers: Brokers) -> None:
