@@ -14,7 +14,9 @@ from strandline.broker.admin import remedies
 from strandline.broker.admin.problem_watch import BEAT_S, FAILED
 from strandline.broker.admin.problems import moment
 from strandline.broker.metrics.sources import FAILING_S
+from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk import DiskSpace
+from strandline.storage.errors import LogStorageError
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from support.scenario import SESSIONS_ALONE, T0, cluster_with_topic, numbered
 
@@ -152,12 +154,12 @@ async def test_a_broker_that_leaves_has_no_problems(autojump_clock: MockClock) -
         assert problems(cluster, 1) == []
 
 
-class Untellable(str):
-    """Why a source fails, in words that cannot be written; counts who tries."""
+class Untellable(LogStorageError):
+    """Why a log is refused, which a look fails to say; counts who tries."""
 
     looks = 0
 
-    def __format__(self, _: str) -> str:
+    def __str__(self) -> str:
         self.looks += 1
         raise RuntimeError("a bug")
 
@@ -166,7 +168,7 @@ async def test_a_look_that_fails_leaves_the_broker_ready_and_its_other_answers_w
     async with cluster_with_topic(properties=SESSIONS_ALONE) as (cluster, *_):
         health = cluster.broker(1).health
         await cluster.until(lambda: health.waits() == (), "ready")
-        cluster.broker(1).metrics.failing["broken"] = Untellable()
+        cluster.broker(1).log_manager.refused[TopicPartition("old", 0)] = Untellable("old-0", "")
         await trio.sleep(3 * BEAT_S)
         [found] = problems(cluster, 1)
         assert found["where"] == "problems" and "a bug" in found["what"]
@@ -177,7 +179,8 @@ async def test_a_look_that_fails_leaves_the_broker_ready_and_its_other_answers_w
 
 async def test_a_probe_of_whether_a_broker_is_ready_looks_for_no_problems(autojump_clock: MockClock) -> None:
     async with cluster_with_topic(properties=SESSIONS_ALONE) as (cluster, *_):
-        why = cluster.broker(1).metrics.failing["broken"] = Untellable()
+        why = Untellable("old-0", "")
+        cluster.broker(1).log_manager.refused[TopicPartition("old", 0)] = why
         cluster.broker(1).health.waits()
         assert why.looks == 0
         cluster.broker(1).health.status()
