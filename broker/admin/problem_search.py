@@ -61,8 +61,8 @@ class ProblemSearch:
         yield from self._of_led()
         yield from self._of_cleaner()
         for source, why in self._failing_sources.items():
-            what, remedy = f"left out of /metrics: {why}", "report it with the traceback of a scrape; all else is told"
-            yield Problem(Level.WARNING, "metrics", what, f"metrics of {source}", remedy, source)
+            what, where = f"left out of /metrics: {why}", f"metrics of {source}"
+            yield Problem(Level.WARNING, "metrics", what, where, f"{remedies.REPORT}; all else is told", source)
 
     def _of_cluster(self) -> Iterator[Problem]:
         if self._coordination.state != SessionState.CONNECTED:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from strandline.broker.admin import remedies
 from strandline.broker.admin.problems import Level, Problem, Tracker, moment
 from strandline.runtime.beats import next_beat
 from strandline.runtime.environment import WallClock
@@ -65,6 +66,5 @@ class ProblemWatch:
         except Exception as error:  # a bug of the search: no reason for a broker to end
             self._limited.error(FAILED, FAILED, error=repr(error), exc_info=error)
             what = f"{FAILED}, and what else is wrong may not be told: {error!r}"
-            remedy = "report it with the traceback in this broker's log"
-            return [*found, Problem(Level.WARNING, "search", what, "problems", remedy)], False
+            return [*found, Problem(Level.WARNING, "search", what, "problems", remedies.REPORT)], False
         return found, True

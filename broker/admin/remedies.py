@@ -13,3 +13,4 @@ RECOVER = "start the brokers that hold them; gone for good: strandline recover T
 """`recover` shows first what would be lost, and has the longest log lead."""
 MAKE_ROOM = "shorten retention (configs alter), delete records, or add a disk or a broker"
 COMPACT = "raise max.decompressed.message.bytes or replace this replica, then restart the broker"
+REPORT = "report it with the traceback in this broker's log"

@@ -73,7 +73,8 @@ class MetricSources:
             except Exception as error:  # a bug of one source: no reason to tell nothing of the others
                 self._failures[name] += 1
                 self.failing.note(name, repr(error))
-                self._log.error(name, "metrics of this source are left out", source=name, error=repr(error))
+                said = "metrics of this source are left out"
+                self._log.error(name, said, source=name, error=repr(error), exc_info=error)
         yield from counters(
             FAILURES,
             "How often a scrape had to leave out what this source tells, see the log",

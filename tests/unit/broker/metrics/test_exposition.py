@@ -259,7 +259,8 @@ async def test_a_source_that_fails_costs_what_it_has_still_to_tell(bad: Source, 
         for sample in family.samples
     }
     assert failures == {"bad": 1, "good": 0}
-    assert [entry["source"] for entry in stand.log.entries] == ["bad"]
+    [entry] = stand.log.entries
+    assert (entry["source"], repr(entry["exc_info"])) == ("bad", entry["error"]), "with the traceback"
 
 
 # --- a whole broker ------------------------------------------------------------------------------------------------
