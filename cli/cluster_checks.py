@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from strandline.broker.admin import remedies
 from strandline.cli.cluster_facts import MIN_ISR, THROTTLED, UNCLEAN, ClusterFacts
 from strandline.cli.cluster_picture import named
 from strandline.cli.cluster_problems import problems_in
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from strandline.client.metadata import PartitionView
 
 LARGEST_SKEW_MS = 1_000
-FULL_PART = 0.05
-"""Of a volume: so little left is a fault."""
 WATCHED_PART = 0.5
 """Of a volume: while more is left its growth alarms nobody, as in the rules for Prometheus."""
 DAY_S = 86_400
@@ -383,7 +382,7 @@ def disks(facts: ClusterFacts) -> Found:
             where = f"{each.path} of broker {broker_id} has {sized(each.usable_bytes)} left"
             was = earlier.get(each.path, each)
             per_s = (was.usable_bytes - each.usable_bytes) / lasted_s if was.usable_bytes >= 0 else 0
-            if each.usable_bytes < FULL_PART * each.total_bytes or (broker_id, each.path) in full:
+            if each.usable_bytes < remedies.NEARLY_FULL_PART * each.total_bytes or (broker_id, each.path) in full:
                 found.append(where)
             elif (
                 per_s > 0
@@ -485,7 +484,7 @@ CLUSTER_CHECKS = (
         "disks",
         True,
         disks,
-        "shorten retention (configs alter), delete records, or add a disk or a broker",
+        remedies.MAKE_ROOM,
         kinds=("full", "nearly full"),
     ),
     Check("clocks", True, clocks, "have NTP set them: retention and timestamps go by them"),
@@ -493,14 +492,14 @@ CLUSTER_CHECKS = (
         "offline partitions",
         True,
         offline,
-        "start the brokers that hold them; else strandline recover TOPIC",
+        remedies.RECOVER,
         kinds=("leaderless",),
     ),
     Check(
         "under min.insync.replicas",
         True,
         under_min_isr,
-        "writes with acks=all wait: start the missing brokers",
+        f"{remedies.REFUSED}: start the missing brokers",
         kinds=("under min ISR",),
     ),
     Check(
