@@ -37,6 +37,8 @@ _DISK = 'strandline_log_directory_free_bytes{logDirectory="/data"}'
 _DISK_SIZE = 'strandline_log_directory_size_bytes{logDirectory="/data"}'
 _LAG = 'kafka_consumergroup_lag_sum{consumergroup="g", topic="t"}'
 
+_OF_ANOTHER_CLUSTER = 'job="strandline-billing", instance="broker-9:9644"'
+
 CASES: dict[str, Case] = {
     "StrandlineBrokerDown": _case("StrandlineBrokerDown", "up", "1x3 0x7 1x10", 4, 7, 1, 2.5),
     "StrandlineBrokerNotRunning": _case(
@@ -70,8 +72,12 @@ CASES: dict[str, Case] = {
     "StrandlineDescriptorsShort": _case(
         "StrandlineDescriptorsShort", "process_open_fds", "10x3 90x15 80x9", 8, 11, 1, 6, process_max_fds="100x30"
     ),
-    "StrandlineNoController": _case(
-        "StrandlineNoController", f"{_CONTROLLER}_activecontrollercount", "1x3 0x5 1x9", 4, 6, 1, 2.5
+    "StrandlineNoController": Case(
+        {
+            _series(f"{_CONTROLLER}_activecontrollercount"): "1x3 0x5 1x9",
+            f"{_CONTROLLER}_activecontrollercount{{{_OF_ANOTHER_CLUSTER}}}": "1x30",
+        },
+        {1: frozenset(), 2.5: frozenset(), 4: frozenset({"StrandlineNoController"}), 6: frozenset()},
     ),
     "StrandlineOfflinePartitions": _case(
         "StrandlineOfflinePartitions", f"{_CONTROLLER}_offlinepartitionscount", "0x3 2x5 0x9", 4, 6, 1.5, 2
@@ -139,8 +145,34 @@ CASES: dict[str, Case] = {
         {1: frozenset(), 2.5: frozenset(), 4: frozenset({"StrandlineSeveralControllers"}), 7: frozenset()},
     ),
     "StrandlineNothingScraped": Case(
-        {HEALTHY: "1x3 stale _x30 1x9"},
+        {f"up{{{_OF_ANOTHER_CLUSTER}}}": "1x3 stale _x30 1x9"},
         {1: frozenset(), 6: frozenset(), 12: frozenset({"StrandlineNothingScraped"}), 19: frozenset()},
+    ),
+    "StrandlineNothingScraped, though nothing ever was": Case(
+        {HEALTHY: "_x20 1x30"},
+        {1: frozenset(), 4.5: frozenset(), 6: frozenset({"StrandlineNothingScraped"}), 12: frozenset()},
+    ),
+    "StrandlineBrokerMissing": Case(
+        {
+            'up{job="strandline", instance="broker-3:9644"}': "1x3 stale _x20 1x30",
+            _series("up"): "1x60",
+            _series(f"{_CONTROLLER}_activebrokercount"): "3x3 2x20 3x30",
+            _series(f"{_REPLICAS}_underreplicatedpartitions"): "0x3 6x21 0x30",
+        },
+        {
+            1: frozenset(),
+            6: frozenset({"StrandlineUnderReplicated"}),
+            9: frozenset({"StrandlineBrokerMissing", "StrandlineUnderReplicated"}),
+            14: frozenset(),
+        },
+    ),
+    "a broker that was taken out for good is not missing": Case(
+        {
+            'up{job="strandline", instance="broker-3:9644"}': "1x3 stale _x60",
+            _series(f"{_CONTROLLER}_activebrokercount"): "3x3 2x60",
+            _series(f"{_REPLICAS}_underreplicatedpartitions"): "0x60",
+        },
+        {1: frozenset(), 10: frozenset(), 20: frozenset()},
     ),
 }
 

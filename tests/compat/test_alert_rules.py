@@ -26,8 +26,8 @@ def test_the_files_are_what_prometheus_takes() -> None:
 
 def test_every_alert_fires_in_time_and_clears(tmp_path: Path) -> None:
     groups = yaml.safe_load((DEPLOY / "rules.yml").read_text())["groups"]
-    assert {rule["alert"] for group in groups for rule in group["rules"]} == set(CASES)
-    assert all(any(alerts) for alerts in (case.fires.values() for case in CASES.values()))
+    fired = {alert for case in CASES.values() for alerts in case.fires.values() for alert in alerts}
+    assert {rule["alert"] for group in groups for rule in group["rules"]} == fired
     path = tmp_path / "tests.yml"
     path.write_text(yaml.safe_dump(as_promtool_tests(str(DEPLOY / "rules.yml"))))
     promtool("test", "rules", path)
