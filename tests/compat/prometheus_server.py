@@ -20,7 +20,8 @@ from strandline.cli.process import Daemon
 from strandline.runtime.loopback import LOOPBACK, free_port
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-INTERVAL = "1s"
+INTERVAL = "2s"
+"""Of scrapes and evaluations; a scrape may take as long, on a machine that is busy."""
 
 
 def fast(folder: Path, targets: Sequence[str]) -> Path:
