@@ -56,6 +56,11 @@ class Scraper:
         self._told: dict[str, set[str]] = {}
         """Instance → series that it had in the last scrape."""
 
+    @property
+    def last_s(self) -> int:
+        """When the last scrape was; the first is of second 0."""
+        return (self.scrapes - 1) * SCRAPE_S
+
     def find(self, cluster: MemoryCluster, *broker_ids: int, prefix: str = "broker") -> None:
         """Its brokers (with `broker_ids`: only these) are targets from now on. prefix: of their instances' names."""
         for broker_id in broker_ids or cluster.nodes:

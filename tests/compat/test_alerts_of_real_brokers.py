@@ -5,7 +5,9 @@ The brokers run in memory, on the virtual clock, so that half an hour takes a se
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import trio
@@ -13,7 +15,7 @@ import yaml
 from trio.testing import MockClock
 
 from compat.alert_faults import BEFORE, FAULTS, Row, Site
-from compat.scraped_cluster import FIRING, SCRAPE_S, Scraper, names_in, promtool_test, shipped_rules
+from compat.scraped_cluster import FIRING, Scraper, names_in, promtool_test, shipped_rules
 from compat.test_alert_rules import promtool
 from strandline.runtime import beats
 from support.scenario import cluster_with_topic
@@ -36,8 +38,17 @@ def slow_beats_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beats._Beats, "wait", lambda self, every: wait(self, max(every, every_second)))
 
 
-async def suffered(row: Row) -> Scraper:
-    """What was scraped: while all is well, while the fault lasts, and after."""
+class Suffered(NamedTuple):
+    """What was scraped, and when the last scrapes were, in seconds: of a cluster that is well, with its fault, and at
+    the end."""
+
+    series: Mapping[str, list[str]]
+    well_s: int
+    ended_s: int
+    last_s: int
+
+
+async def suffered(row: Row) -> Suffered:
     scraper = Scraper(names_in(rule["expr"] for rule in shipped_rules()))
     properties = {"replica.fetch.wait.max.ms": "3000", **row.site.get("properties", {})}
     async with (
@@ -48,35 +59,31 @@ async def suffered(row: Row) -> Scraper:
         row.prepare(site)
         scraper.find(cluster)
         await scraper.scrape(BEFORE)
+        well_s = scraper.last_s
         async with row.fault(site):
             await scraper.scrape(row.lasts)
+            ended_s = scraper.last_s
         await scraper.scrape(row.clears)
-    return scraper
+    return Suffered(scraper.series, well_s, ended_s, scraper.last_s)
 
 
 @pytest.mark.parametrize("row", FAULTS, ids=lambda row: row.alert)
 def test_it_fires_by_its_fault_alone_and_clears(row: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not row.every_beat:
         slow_beats_down(monkeypatch)
-    scraper = trio.run(suffered, row, clock=MockClock(autojump_threshold=0))
-    well_s = (BEFORE - 1) * SCRAPE_S  # the first scrape is of second 0
-    ends_s = well_s + row.lasts * SCRAPE_S
-    last_s = ends_s + row.clears * SCRAPE_S
-    alone = frozenset({row.alert})
+    series, well_s, ended_s, last_s = trio.run(suffered, row, clock=MockClock(autojump_threshold=0))
+    alone, then = frozenset({row.alert}), "|".join(sorted(row.then))
 
     def fired_within(seconds: int) -> str:
         return f"group by (alertname) (max_over_time({FIRING}[{seconds}s]))"
 
     alerts = {
         fired_within(well_s + 1): (well_s, frozenset[str]()),
-        f'group by (alertname) ({FIRING[:-1]}, alertname="{row.alert}"}})': (ends_s, alone),
-        fired_within(ends_s): (ends_s, alone | row.also),
+        f'group by (alertname) ({FIRING[:-1]}, alertname="{row.alert}"}})': (ended_s, alone),
+        fired_within(ended_s): (ended_s, alone | row.also),
         fired_within(last_s): (last_s, alone | row.also | row.then),
-        f'group by (alertname) ({FIRING[:-1]}, alertname!~"{"|".join(sorted(row.then))}"}})': (
-            last_s,
-            frozenset[str](),
-        ),
+        f'group by (alertname) ({FIRING[:-1]}, alertname!~"{then}"}})': (last_s, frozenset[str]()),
     }
     path = tmp_path / "tests.yml"
-    path.write_text(yaml.safe_dump(promtool_test(scraper.series, alerts)))
+    path.write_text(yaml.safe_dump(promtool_test(series, alerts)))
     promtool("test", "rules", path)
