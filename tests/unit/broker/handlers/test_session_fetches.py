@@ -131,6 +131,7 @@ async def test_a_fetch_that_waits_is_answered_by_the_next_records_alone(
     consumer = Consumer(alone, *PARTITIONS)
     hand = consumer.poll(wait_ms=1000)
     assert not hand.is_answered
+    assert [each.watched_count for each in alone.data.deadlines.waiting()] == [4]
     reads.clear()
     alone.produce((T1, batch()), acks=1)
     assert (named(hand), reads) == ([1], [1])
@@ -337,6 +338,10 @@ async def test_a_session_by_ids_stays_with_ids_and_finds_topics_that_come_later(
     hand = alone.fetch(session=(session_id, 1))
     [topic] = hand.answer.responses
     assert (codes(hand), topic.topic_id) == ([0], TOPIC_ID)
+    alone.fetch(session=(session_id, 2))
+    for _ in alone.data.fetch.sessions.sessions.settle():
+        pass
+    assert alone.replicas.traffic.rows["t"].fetch_requests == 1, "counted for the topic from the next one on"
 
 
 async def test_a_fetch_that_waits_hears_of_records_after_the_log_start_moved(
