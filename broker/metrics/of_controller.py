@@ -39,6 +39,8 @@ RATES = {
 come and go."""
 _GAUGES = "kafka_controller_kafkacontroller"
 _STATS = "kafka_controller_controllerstats"
+_BROKER = "broker_id"
+"""Kafka's tag is broker-id, of which jmx_exporter makes this."""
 _HEALTH = "redpanda_cluster_health"
 
 
@@ -133,14 +135,14 @@ class OfController:
         text = "Orders to each broker that are not answered yet"
         ids = [(str(each.broker.broker_id),) for each in senders]
         sizes = [(key, float(each.queue_size)) for key, each in zip(ids, senders, strict=True)]
-        yield from gauges(f"{manager}_queuesize", text, ("brokerId",), sizes)
+        yield from gauges(f"{manager}_queuesize", text, (_BROKER,), sizes)
         text = "Milliseconds that orders to each broker waited before they were sent"
         times = [
             (key, each.queue_times.recent(now_s), each.queue_times.lifetime().count)
             for key, each in zip(ids, senders, strict=True)
         ]
         if times:
-            yield from quantiles(f"{manager}_requestrateandqueuetimems", text, ("brokerId",), times)
+            yield from quantiles(f"{manager}_requestrateandqueuetimems", text, (_BROKER,), times)
 
     def _health(self) -> Iterator[Metric]:
         """Redpanda's, which say in three figures whether something is wrong: of the cluster, as the exporter's."""

@@ -125,6 +125,8 @@ async def test_orders_that_nobody_answers_are_in_the_queue(autojump_clock: MockC
     await cluster.come_to_rest()
     found = figures(controller)
     manager = "kafka_controller_controllerchannelmanager_"
+    families = [family for family in OfController(controller, Bounds())() if family.name == f"{manager}queuesize"]
+    assert [sample.labels for sample in families[0].samples] == [{"broker_id": each} for each in "123"]
     assert found[f"{manager}totalqueuesize"] == 0
     assert found[f"{manager}requestrateandqueuetimems_count 2"] >= 1
     cluster.brokers[3].gate = trio.Event()
