@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from strandline.broker.admin.problems import moment
+from strandline.broker.admin.problems import moment, named, partitions_are
 from strandline.cli.admin_ports import NotTold, admin_port, status_of
 from strandline.cli.wording import lasting, printable
 
@@ -44,11 +44,12 @@ def problems_in(broker_id: int, status: Mapping[str, object]) -> list[dict[str, 
 
 
 def problem_lines(report: Mapping[str, Any], now_ms: int) -> list[str]:
-    """One for each, in the words of the broker's log; what several brokers say in the same words is one line, since the
-    first of them saw it."""
+    """One for each, in the words of the broker's log. What several brokers tell alike is one line, since the first of
+    them saw it; so is what each leader tells of its own partitions, with all of these."""
     alike: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for each in report.get("problems") or ():
-        alike.setdefault(tuple(each[part] for part in ("level", "where", "what", "remedy")), []).append(each)
+        parts = ("kind", "subject") if each["led"]["count"] else ("where", "what")
+        alike.setdefault(tuple(each[part] for part in ("level", *parts, "remedy")), []).append(each)
     untold: Sequence[Mapping[str, Any]] = report.get("problems_untold") or ()
     return [_problem_line(tellers, now_ms) for tellers in alike.values()] + [
         printable(f"broker {each['broker']} does not tell what is wrong with it: {each['why']}") for each in untold
@@ -57,9 +58,13 @@ def problem_lines(report: Mapping[str, Any], now_ms: int) -> list[str]:
 
 def _problem_line(tellers: Sequence[Mapping[str, Any]], now_ms: int) -> str:
     problem, since_ms = tellers[0], min(each["since_ms"] for each in tellers)
-    who = ", ".join(str(each["broker"]) for each in tellers)
+    what, where = problem["what"], problem["where"]
+    if len(tellers) > 1 and (count := sum(each["led"]["count"] for each in tellers)):
+        what = partitions_are(count) + what.removeprefix(partitions_are(problem["led"]["count"]))
+        where = named([name for each in tellers for name in each["led"]["first"]], count)
+    who = ", ".join(map(str, sorted(each["broker"] for each in tellers)))
     return printable(
-        f"{problem['level']}: broker{'s' if len(tellers) > 1 else ''} {who}, {problem['where']}: {problem['what']}; "
+        f"{problem['level']}: broker{'s' if len(tellers) > 1 else ''} {who}, {where}: {what}; "
         f"{since_text(since_ms, now_ms)}; {problem['remedy']}"
     )
 

@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from strandline.broker.admin import remedies
-from strandline.broker.admin.problems import LEADERLESS, UNDER_MIN_ISR, UNDER_REPLICATED, Level, Problem, gone
+from strandline.broker.admin.problems import (
+    LEADERLESS,
+    UNDER_MIN_ISR,
+    UNDER_REPLICATED,
+    Level,
+    Problem,
+    gone,
+    named,
+    partitions_are,
+)
 from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.types import NO_BROKER
@@ -18,8 +27,6 @@ from strandline.runtime.disk import DiskSpace
 from strandline.storage.errors import LogStorageError
 from strandline.storage.manager.log_manager import LogManager
 
-MOST_NAMED = 3
-"""So many partitions are named in a line; the others are counted."""
 MOST_LINES = 10
 """So many of a kind (logs that do not serve, say) have a line each; the others share one."""
 ROOM_AGAIN_PART = 0.12
@@ -91,10 +98,10 @@ class ProblemSearch:
         for isr in wait_for[:MOST_LINES]:
             names, ids = found[isr], ", ".join(map(str, isr))
             last = f"last in sync: broker {ids}" if isr else "nobody was in sync"
-            what = f"{_counted(names)} without a leader; {last}"
+            what = f"{partitions_are(len(names))} without a leader; {last}"
             yield Problem(Level.ERROR, LEADERLESS, what, named(names), remedies.RECOVER, ids or "nobody")
         if more := [name for isr in wait_for[MOST_LINES:] for name in found[isr]]:
-            what = f"{_counted(more)} without a leader, too"
+            what = f"{partitions_are(len(more))} without a leader, too"
             yield Problem(Level.ERROR, LEADERLESS, what, named(more), remedies.RECOVER)
 
     def _of_directories(self) -> Iterator[Problem]:
@@ -132,7 +139,10 @@ class ProblemSearch:
         for name in names[:MOST_LINES]:
             yield _of_error("log", name, errors[name])
         if more := names[MOST_LINES:]:
-            what, remedy = f"{_counted(more)} not served by this broker either", "see the broker's log for each"
+            what, remedy = (
+                f"{partitions_are(len(more))} not served by this broker either",
+                "see the broker's log for each",
+            )
             yield Problem(Level.ERROR, "more logs", what, named(more), remedy)
 
     def _of_cleaner(self) -> Iterator[Problem]:
@@ -141,7 +151,7 @@ class ProblemSearch:
             what = "is not compacted any more from some offset on"
             yield Problem(Level.WARNING, "cleaner", what, name, remedies.COMPACT, name)
         if more := names[MOST_LINES:]:
-            what = f"{_counted(more)} not compacted any more either"
+            what = f"{partitions_are(len(more))} not compacted any more either"
             yield Problem(Level.WARNING, "cleaner", what, named(more), remedies.COMPACT)
 
     def _of_led(self) -> Iterator[Problem]:
@@ -158,11 +168,11 @@ class ProblemSearch:
                 if broker_id not in leads.isr and broker_id not in partition.adding_replicas:
                     of_broker.setdefault(broker_id, []).append(str(partition.topic_partition))
         for broker_id, names in sorted(refusing.items()):
-            what = f"{_counted(names)} under min.insync.replicas, {remedies.REFUSED}"
+            what = f"{partitions_are(len(names))} under min.insync.replicas, {remedies.REFUSED}"
             yield self._of_missing(Level.ERROR, UNDER_MIN_ISR, what, names, broker_id)
         for broker_id, names in sorted(lacking.items()):
             yield self._of_missing(
-                Level.WARNING, UNDER_REPLICATED, f"{_counted(names)} under-replicated", names, broker_id
+                Level.WARNING, UNDER_REPLICATED, f"{partitions_are(len(names))} under-replicated", names, broker_id
             )
 
     def _of_missing(self, level: Level, kind: str, what: str, names: Collection[str], broker_id: int) -> Problem:
@@ -173,18 +183,7 @@ class ProblemSearch:
         else:
             remedy = f"{remedies.START} {broker_id}"
             why, subject = "does not run", gone(broker_id)
-        return Problem(level, kind, f"{what}: broker {broker_id} {why}", named(names), remedy, subject)
-
-
-def named(names: Collection[str]) -> str:
-    """The first few, and how many more."""
-    first = sorted(names)[:MOST_NAMED]
-    more = len(names) - len(first)
-    return ", ".join(first) + (f" and {more} more" if more else "")
-
-
-def _counted(names: Collection[str]) -> str:
-    return "1 partition is" if len(names) == 1 else f"{len(names)} partitions are"
+        return Problem(level, kind, f"{what}: broker {broker_id} {why}", named(names), remedy, subject, tuple(names))
 
 
 def _of_error(kind: str, where: str, error: LogStorageError) -> Problem:

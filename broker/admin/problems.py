@@ -8,12 +8,14 @@ the same one all along: a broker that flaps is not told of twice a second.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
+MOST_NAMED = 3
+"""So many partitions are named in a line; the others are counted."""
 LEADERLESS = "leaderless"
 UNDER_MIN_ISR, UNDER_REPLICATED = OF_MISSING_BROKERS = "under min ISR", "under-replicated"
 """Kinds; each is a problem for each broker that is missing."""
@@ -37,10 +39,24 @@ class Problem:
     remedy: str
     subject: str = ""
     """Which one of its kind; empty where there is one at most."""
+    led: tuple[str, ...] = ()
+    """The partitions that it is about, where each leader tells of its own: others may tell the same of more."""
 
     @property
     def identity(self) -> tuple[str, str]:
         return self.kind, self.subject
+
+
+def named(names: Collection[str], count: int | None = None) -> str:
+    """The first few, and how many more. count: of all, where names has only the first ones."""
+    first = sorted(names)[:MOST_NAMED]
+    more = (len(names) if count is None else count) - len(first)
+    return ", ".join(first) + (f" and {more} more" if more else "")
+
+
+def partitions_are(count: int) -> str:
+    """What such a problem begins with."""
+    return "1 partition is" if count == 1 else f"{count} partitions are"
 
 
 def gone(broker_id: int) -> str:
@@ -69,6 +85,7 @@ class Known(NamedTuple):
             "where": found.where,
             "since_ms": self.since_ms,
             "remedy": found.remedy,
+            "led": {"count": len(found.led), "first": sorted(found.led)[:MOST_NAMED]},
         }
 
 

@@ -49,6 +49,7 @@ async def test_a_follower_that_is_cut_off_is_told_of_until_it_is_back(autojump_c
             "where": "t-0",
             "since_ms": began_ms,
             "remedy": remedies.SLOW,
+            "led": {"count": 1, "first": ["t-0"]},
         }
         await trio.sleep(3 * BEAT_S)
         assert problems(cluster, 1) == [found], "since the same moment"

@@ -18,6 +18,7 @@ from strandline.runtime import http_client
 from strandline.runtime.network import Address, CannotConnect
 from unit.cli.conftest import NOW_MS
 
+NONE_LED = {"count": 0, "first": []}
 FOUND = {
     "level": "warning",
     "kind": "under-replicated",
@@ -25,9 +26,10 @@ FOUND = {
     "what": "1 partition is under-replicated: broker 3 does not run",
     "where": "t-0",
     "since_ms": NOW_MS - 240_000,
+    "led": {"count": 1, "first": ["t-0"]},
     "remedy": "start it; gone for good: strandline broker-decommission 3",
 }
-OFFLINE = {**FOUND, "level": "error", "where": "/data", "since_ms": NOW_MS - 1000}
+OFFLINE = {**FOUND, "led": NONE_LED, "level": "error", "where": "/data", "since_ms": NOW_MS - 1000}
 HEALTHY = {
     "data_dir": "d",
     "zookeeper": {"state": "up", "address": "h:2181", "pid": 1, "resident_bytes": None},

@@ -24,6 +24,7 @@ from strandline.runtime import http_client
 from strandline.runtime.network import Address, CannotConnect
 from unit.cli.conftest import NOW_MS
 
+NONE_LED = {"count": 0, "first": []}
 GONE = {
     "level": "warning",
     "kind": "under-replicated",
@@ -31,6 +32,7 @@ GONE = {
     "what": "1 partition is under-replicated: broker 3 does not run",
     "where": "t-0",
     "since_ms": NOW_MS - 240_000,
+    "led": {"count": 1, "first": ["t-0"]},
     "remedy": "start it",
 }
 WITHOUT_ZOOKEEPER = {
@@ -40,6 +42,7 @@ WITHOUT_ZOOKEEPER = {
     "subject": "",
     "what": "the session is not connected",
     "where": "ZooKeeper",
+    "led": NONE_LED,
 }
 
 
@@ -140,7 +143,9 @@ def test_what_no_broker_tells_is_in_the_verdict(status: Any, brokers: Brokers) -
 def test_a_deletion_that_a_broker_tells_of_is_told_once(status: Any, brokers: Brokers) -> None:
     brokers.problems[3] = []
     brokers.deletions = [UnfinishedDeletion("old", "it is held"), UnfinishedDeletion("other", "it is held, too")]
-    brokers.problems[1] = [{**GONE, "kind": "deletion", "subject": "old", "where": "topic old", "what": "is held up"}]
+    brokers.problems[1] = [
+        {**GONE, "kind": "deletion", "subject": "old", "where": "topic old", "what": "is held up", "led": NONE_LED}
+    ]
     ran = status()
     assert ran.out.splitlines()[-1] == "topic other is being deleted and goes as soon as it can: it is held, too"
     assert "topic old is being deleted" not in ran.out and "topic old: is held up" in ran.out
@@ -183,6 +188,21 @@ def test_what_several_brokers_say_alike_is_one_line_with_the_first_moment(status
     [line] = [line for line in ran.out.splitlines() if "ZooKeeper" in line]
     assert line.startswith("error: brokers 1, 2, ZooKeeper: ") and "(4 min)" in line
     assert ran.out.splitlines()[-1] == "healthy, but for the 1 line above: 1 topic, 1 partition"
+
+
+def test_what_each_leader_tells_of_a_missing_broker_is_one_line_with_all_their_partitions(
+    status: Any, brokers: Brokers
+) -> None:
+    brokers.registered, brokers.isr = [1, 2], [1, 2]
+    more = {"count": 5, "first": ["a-0", "a-1", "a-2"]}
+    other = {**GONE, "led": more, "what": "5 partitions are under-replicated: broker 3 does not run", "where": "a-0, …"}
+    lagging = {**other, "subject": "broker 4 lags", "what": "5 partitions are under-replicated: broker 4 lags"}
+    brokers.problems = {1: [GONE, lagging], 2: [{**other, "since_ms": NOW_MS - 480_000}]}
+    told, apart = [line for line in status().out.splitlines() if line.startswith("warning")]
+    assert told.startswith(
+        "warning: brokers 1, 2, a-0, a-1, a-2 and 3 more: 6 partitions are under-replicated: broker 3 "
+    )
+    assert "(8 min)" in told and apart.startswith("warning: broker 1, a-0, …: 5 partitions are")
 
 
 def test_programs_get_every_broker_and_each_problem_with_its_moment(status: Any, brokers: Brokers) -> None:

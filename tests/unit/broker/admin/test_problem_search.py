@@ -111,6 +111,7 @@ def test_each_broker_that_is_missing_has_a_line_of_its_own() -> None:
     [gone] = site.found()
     assert (gone.level, gone.what) == (Level.WARNING, "4 partitions are under-replicated: broker 3 does not run")
     assert (gone.where, gone.remedy) == ("t-0, t-1, t-2 and 1 more", f"{remedies.START} 3")
+    assert gone.led == ("t-0", "t-1", "t-2", "t-3")
     site.leads(0, (1,))
     lags, still_gone = site.found()
     assert lags.what == "1 partition is under-replicated: broker 2 runs and is not in sync"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.broker.admin.problem_search import named
-from strandline.broker.admin.problems import Level, Problem, Tracker
+from strandline.broker.admin.problems import Level, Problem, Tracker, named
 
 
 def lacking(what: str = "1 partition is under-replicated", subject: str = "") -> Problem:
