@@ -85,8 +85,8 @@ class Measurement:
             each.latencies.record(value_us, count)
 
     def failed(self, error: BaseException, records: int = 1) -> None:
-        """Errors are counted by their type."""
-        kind = type(error).__name__
+        """Errors are counted by what `kind_of` calls them."""
+        kind = kind_of(error)
         before = self.failures.get(kind, Failure(0, str(error)))
         self.failures[kind] = before._replace(records=before.records + records)
 
@@ -108,6 +108,15 @@ class Measurement:
         over.end_s = now_s
         self.intervals.append(over)
         return over
+
+
+def kind_of(error: BaseException) -> str:
+    """Its type, and of a record that was not delivered the last cause, a broker's code by its name."""
+    name, cause = type(error).__name__, getattr(error, "cause", None)
+    if cause is None:
+        return name
+    code = getattr(cause, "code", None)
+    return f"{name} ({type(cause).__name__ if code is None else code.name})"
 
 
 def result_fields(result: Result) -> dict[str, Any]:

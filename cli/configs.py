@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from strandline.cli.key_changes import changes_json, tell_changes
 from strandline.cli.options import (
     admin_of,
     bootstrap_option,
@@ -256,12 +257,9 @@ def alter(
         if value is not None and key in keys and keys[key].without_effect
     ]
     if output == "json":
-        rows = [{"key": key, "value": value} for key, value in changes.items()]
-        show_json("configs.alter", **entity.as_json(), dry_run=dry_run, changes=rows, notes=notes)
+        show_json("configs.alter", **entity.as_json(), dry_run=dry_run, changes=changes_json(changes), notes=notes)
         return
-    for key, value in changes.items():
-        done = f"{key}={value} is set" if value is not None else f"{key} is no longer set"
-        click.echo(f"{done} for {entity}{': would be done' if dry_run else ''}")
+    tell_changes(changes, entity, dry_run=dry_run)
     for note in notes:
         click.echo(f"note: {note}", err=True)
 

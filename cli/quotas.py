@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from strandline.cli.key_changes import changes_json, tell_changes
 from strandline.cli.options import admin_of, bootstrap_option, key_value, output_option, settings_option, show_json
 from strandline.cli.tables import show_table
 
@@ -177,12 +178,10 @@ def alter(
     with admin_of(ctx, bootstrap, settings, TIMEOUT_MS) as admin:
         admin.alter_quotas(whose, changes, validate_only=dry_run)
     if output == "json":
-        rows = [{"key": key, "value": value} for key, value in changes.items()]
-        show_json("quotas.alter", **_fields(whose), dry_run=dry_run, changes=rows)
+        show_json("quotas.alter", **_fields(whose), dry_run=dry_run, changes=changes_json(changes))
         return
-    for key, value in changes.items():
-        done = f"{key} is no longer set" if value is None else f"{key}={value:.17g} is set ({KEYS[key]})"
-        click.echo(f"{done} for {whose}{': would be done' if dry_run else ''}")
+    texts = {key: None if value is None else f"{value:.17g} ({KEYS[key]})" for key, value in changes.items()}
+    tell_changes(texts, whose, dry_run=dry_run)
 
 
 def _changes(quota: Sequence[str], removed: Sequence[str]) -> Mapping[str, float | None]:
@@ -190,7 +189,7 @@ def _changes(quota: Sequence[str], removed: Sequence[str]) -> Mapping[str, float
     if not quota and not removed:
         raise click.UsageError("give KEY=VALUE or --remove KEY")
     changes: dict[str, float | None] = {}
-    pairs = [key_value(text, "KEY=VALUE") for text in quota]
+    pairs = [key_value(text, "quota") for text in quota]
     for key, text in (*pairs, *((key, None) for key in removed)):
         if key not in KEYS:
             near = difflib.get_close_matches(key, KEYS, n=1)

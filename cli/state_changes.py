@@ -175,10 +175,10 @@ class _Run:
             )
         refuse = click.UsageError if is_all_read else click.ClickException
         if not self.matched:
-            numbers = ",".join(map(str, sorted(wanted.partitions)))
-            return refuse(
-                f"no line of these logs is of what --topics '{wanted.topics}' and --partitions '{numbers}' ask for"
-            )
+            asked = [f"--topics '{wanted.topics}'"] if wanted.topics else []
+            asked += [f"--partitions {','.join(map(str, sorted(wanted.partitions)))}"] if wanted.partitions else []
+            ask = "asks" if len(asked) == 1 else "ask"
+            return refuse(f"no line of these logs is of what {' and '.join(asked)} {ask} for")
         if not self._is_in_range(*self._span_ms):
             from strandline.spark_connector.pipelines.pictures import time_text
 

@@ -171,9 +171,8 @@ def chosen_topics(admin: Cluster, options: AuditOptions) -> tuple[dict[str, Topi
             raise _unknown(f"Topic {name!r} does not exist; check the spelling ('strandline topics --list')")
         for number in numbers or ():
             if number not in known[name].partitions:
-                raise _unknown(
-                    f"Topic {name!r} has no partition {number}, but {len(known[name].partitions)}, counted from 0"
-                )
+                there = f"it has 0 to {len(known[name].partitions) - 1}"
+                raise _unknown(f"Topic {name!r} has no partition {number}; {there}")
     if options.topics:
         return {name: known[name] for name in options.topics}, ()
     meant = {

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.cli.bench_load import DIFFERENT_VALUES, Schedule, load
-from strandline.cli.bench_measure import Measurement, result_fields, result_of_fields, side_by_side
+from strandline.cli.bench_measure import Measurement, kind_of, result_fields, result_of_fields, side_by_side
 from strandline.cli.bench_page import bench_page, thinned
 from strandline.cli.bench_text import (
     consumer_interval,
@@ -21,6 +21,8 @@ from strandline.cli.bench_text import (
     producer_total,
     round_trips_total,
 )
+from strandline.client.errors import AnsweredError, DeliveryFailed, DeliveryTimeout
+from strandline.protocol.errors import ErrorCode
 from strandline.runtime.histogram import Histogram
 
 values = st.lists(st.integers(0, 2**40), min_size=1, max_size=200)
@@ -160,3 +162,13 @@ def test_long_benchmarks_are_drawn_with_fewer_bars() -> None:
     drawn = thinned(measurement.end(301.0).intervals, 120)
     assert len(drawn) == 101 and sum(each.records for each in drawn) == 301
     assert (drawn[0].start_s, drawn[0].end_s, drawn[-1].end_s) == (0, 3, 301)
+
+
+def test_what_was_not_delivered_is_counted_by_its_cause() -> None:
+    refused = AnsweredError(ErrorCode.NOT_ENOUGH_REPLICAS, "refused")
+    assert kind_of(DeliveryFailed("lost", outcome_unknown=True, cause=ValueError())) == "DeliveryFailed (ValueError)"
+    assert (
+        kind_of(DeliveryTimeout("late", outcome_unknown=False, cause=refused))
+        == "DeliveryTimeout (NOT_ENOUGH_REPLICAS)"
+    )
+    assert kind_of(ValueError()) == "ValueError"

@@ -31,7 +31,7 @@ def test_changes_are_passed_on_in_one_request(shell: Any, args: tuple[str, ...],
     ran = shell("configs", "alter", *args)
     assert (ran.code, ran.err) == (0, "")
     assert shell.cluster.settings["altered"] == expected
-    assert ("would be done" in ran.out) == ("--dry-run" in args)
+    assert ("would be set" in ran.out) == ("--dry-run" in args)
 
 
 def test_what_was_changed_is_told(shell: Any) -> None:

@@ -45,13 +45,13 @@ def test_changes_are_passed_on_in_one_request(shell: Any, args: tuple[str, ...],
     ran = shell("quotas", "alter", *args)
     assert (ran.code, ran.err) == (0, "")
     assert shell.cluster.settings["quotas"] == expected
-    assert ("would be done" in ran.out) == ("--dry-run" in args)
+    assert ("would be set" in ran.out) == ("--dry-run" in args)
 
 
 def test_what_was_changed_is_told(shell: Any) -> None:
     ran = shell("quotas", "alter", "--user", "alice", "producer_byte_rate=1KiB", "--remove", "request_percentage")
     assert ran.out == (
-        "producer_byte_rate=1024 is set (bytes per second) for user alice\n"
+        "producer_byte_rate=1024 (bytes per second) is set for user alice\n"
         "request_percentage is no longer set for user alice\n"
     )
     shown = json.loads(shell("quotas", "alter", "--ip-default", "connection_creation_rate=5", "--output", "json").out)

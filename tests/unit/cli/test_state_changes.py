@@ -229,7 +229,8 @@ def test_the_time_that_logs_tell_of_is_that_of_their_own_lines(shell: Any, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (("--topic", "nothing.*"), 2, "no line of these logs is of what --topics 'nothing.*'"),
+        (("--topic", "nothing.*"), 2, "no line of these logs is of what --topics 'nothing.*' asks for"),
+        (("--partition", "77"), 2, "is of what --partitions 77 asks for"),
         (("--topic", "("), 2, "--topics '(' is no pattern"),
         (("--partition", "x"), 2, "give for example 0,3-5"),
         (("--partition", "0,5-3"), 2, "5-3 ends before it begins; give 3-5"),
