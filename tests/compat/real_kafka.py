@@ -18,6 +18,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,8 @@ _POLL_S = 0.02
 _FETCH_BYTES = 2**20
 _OFFSET_OUT_OF_RANGE = 1
 _PRODUCE_TIMEOUT_S = 60.0
+_REFUSED_MS = 2000
+"""How long clients try what is refused."""
 _numbers = itertools.count(1)
 
 SERVER = f"""\
@@ -316,18 +319,29 @@ class Ours(Turn):
             return consumer.beginning_offsets([tp])[tp], consumer.end_offsets([tp])[tp]
 
 
-def assert_refused(ours: Ours, topic: str, why: str) -> None:
-    """The log of the broker's present life says why (a pattern), and so do producers and consumers of partition 0."""
-    words = rf"{topic}-0 {why}"
-    assert re.search(words, ours.log_of_this_life()), f"{topic} is refused without a reason"
-    with Producer(ours.address, acks="all", delivery_timeout_ms=5000, request_timeout_ms=2000) as producer:
-        future = producer.send(topic, b"not for us", partition=0)
-        with pytest.raises(
-            DeliveryTimeout, match=f"has no leader; broker {BROKER_ID} does not serve its replica: .*{words}"
-        ):
-            future.result()
-    with Consumer(ours.address) as consumer, pytest.raises(LeaderNotAvailable, match=words):
-        consumer.end_offsets([TopicPartition(topic, 0)], timeout_ms=2000)
+def assert_refused(ours: Ours, reasons: Mapping[str, str]) -> None:
+    """The log of the broker's present life says why (a pattern by topic), and so do producers and consumers of each
+    partition 0. They all try for some time: side by side."""
+    words = {topic: rf"{topic}-0 {why}" for topic, why in reasons.items()}
+    for topic, pattern in words.items():
+        assert re.search(pattern, ours.log_of_this_life()), f"{topic} is refused without a reason"
+
+    def is_not_read(topic: str) -> None:
+        with Consumer(ours.address) as consumer, pytest.raises(LeaderNotAvailable, match=words[topic]):
+            consumer.end_offsets([TopicPartition(topic, 0)], timeout_ms=_REFUSED_MS)
+
+    with (
+        Producer(ours.address, acks="all", delivery_timeout_ms=_REFUSED_MS, request_timeout_ms=1000) as producer,
+        ThreadPoolExecutor(len(words)) as readers,
+    ):
+        futures = {topic: producer.send(topic, b"not for us", partition=0) for topic in words}
+        reads = [readers.submit(is_not_read, topic) for topic in words]
+        for topic, future in futures.items():
+            told = f"has no leader; broker {BROKER_ID} does not serve its replica: .*{words[topic]}"
+            with pytest.raises(DeliveryTimeout, match=told):
+                future.result()
+        for read in reads:
+            read.result()
 
 
 class Site:

@@ -189,7 +189,7 @@ class Sequence:
             return
         topic = self.rng.choice(refused)
         self._say(f"{topic.name} is refused")
-        assert_refused(ours, topic.name, "(has a batch of a transaction|has a message of format)")
+        assert_refused(ours, {topic.name: "(has a batch of a transaction|has a message of format)"})
 
     # --- what is done -----------------------------------------------------------------------------------------------
 

@@ -170,7 +170,7 @@ def test_a_partition_with_transactions_is_refused_and_left_as_it_is(new_site, st
 
     site.ours.start()
     assert site.ours.raw("plain") == served["plain"]
-    assert_refused(site.ours, "transactional", "has a batch of a transaction at offset 20")
+    assert_refused(site.ours, {"transactional": "has a batch of a transaction at offset 20"})
     site.ours.stop()
     assert site.files(".log") == logs
 
@@ -228,7 +228,7 @@ def test_a_transaction_that_was_open_when_kafka_was_killed_is_not_shown_after_a_
 
     site.ours.start()
     assert site.ours.bounds("plain") == (0, 20 + APPENDED_RECORDS)
-    assert_refused(site.ours, "transactional", "has a batch of a transaction")
+    assert_refused(site.ours, {"transactional": "has a batch of a transaction"})
     site.ours.stop()
 
 
@@ -246,7 +246,7 @@ def test_messages_of_an_old_format_are_refused_and_left_as_they_are(new_site, st
     for _ in range(2):
         site.ours.start()
         assert site.ours.raw("new") == new
-        assert_refused(site.ours, "old", "has a message of format 1 at offset 0")
+        assert_refused(site.ours, {"old": "has a message of format 1 at offset 0"})
         site.ours.stop()
         assert site.files(".log", topic="old") == logs
 
