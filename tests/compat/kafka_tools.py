@@ -11,7 +11,7 @@ import re
 import shlex
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from importlib.util import find_spec
 from pathlib import Path
@@ -125,19 +125,9 @@ class KafkaTools:
 
     def _run_for_a_while(self, name: str, arguments: list[str]) -> str:
         """In a process of its own: its threads do not end."""
-        with self._folder.joinpath(f"{name}.txt").open("w+") as printed:
-            command = java(self._jars, self._classes[name], *arguments)
-            command.insert(1, self._logging)
-            process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT)
-            path = Path(printed.name)
-            try:
-                wait_until(
-                    lambda: process.poll() is not None or re.search(ENDLESS[name], path.read_text()), f"{name} goes on"
-                )
-            finally:
-                process.kill()
-                process.wait()
-            return path.read_text()
+        command = java(self._jars, self._classes[name], *arguments)
+        command.insert(1, self._logging)
+        return watched(command, self._folder / f"{name}.txt", ENDLESS[name])
 
     def _main(self, name: str, arguments: list[str], done: Future[int]) -> None:
         try:
@@ -150,6 +140,20 @@ class KafkaTools:
         except Exception as error:
             if not self._exits.closed.is_set():
                 done.set_exception(error)
+
+
+def watched(command: Sequence[str], path: Path, enough: str) -> str:
+    """What a command has printed, into that file, once there is a match of `enough` or it has ended. It is killed."""
+    with path.open("w") as printed:
+        process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT)
+        try:
+            wait_until(
+                lambda: process.poll() is not None or re.search(enough, path.read_text()), f"{path.stem} goes on"
+            )
+        finally:
+            process.kill()
+            process.wait()
+    return path.read_text()
 
 
 def _start(jars: Jars, logging: str) -> JavaGateway:
