@@ -14,7 +14,7 @@ The story is played once in a process; tests look at what came of it. Broker 1 i
     deleted      it has heard
     catching up  broker 3 is back, and behind
     led elsewhere   it is in sync, and leads nothing
-    back         it leads again what it should
+    back         it leads again, one partition since somebody asked for it, one since the controller looked
     moving       a replica is being copied
     moved        that is done
     after        a topic and the group are gone
@@ -64,7 +64,8 @@ PROPERTIES = {
     "log.cleaner.backoff.ms": "500",
     "replica.fetch.max.bytes": "1000",
     "replica.fetch.response.max.bytes": "1000",
-    "leader.imbalance.check.interval.seconds": "3600",
+    "leader.imbalance.check.interval.seconds": "5",
+    "leader.imbalance.per.broker.percentage": "40",
 }
 ORDERS, RETURNS = TopicPartition("orders", 0), TopicPartition("orders", 1)
 KEYS, CLICKS, NARROW = (TopicPartition(topic, 0) for topic in ("keys", "clicks", "narrow"))
@@ -92,6 +93,7 @@ class Story:
     moment, by name."""
 
     told: dict[str, dict[int, Scrape]] = field(default_factory=dict)
+    """In the order of the moments."""
     told_as_openmetrics: dict[str, dict[int, Scrape]] = field(default_factory=dict)
     facts: dict[str, float] = field(default_factory=dict)
     leaders: dict[str, set[int]] = field(default_factory=dict)
@@ -269,7 +271,7 @@ class Play:
         await self._look_while_behind()
         await cluster.until(lambda: all(3 in cluster.isr(tp) for tp in (ORDERS, RETURNS, KEYS, NARROW)), "in sync")
         await self.look("led elsewhere")
-        assert await admin.elect_leaders([KEYS, NARROW]) == {KEYS: 3, NARROW: 3}
+        assert await admin.elect_leaders([KEYS]) == {KEYS: 3}
         await cluster.until(lambda: cluster.leads(3, KEYS) and cluster.leads(3, NARROW), "it leads again")
         await cluster.rest(3)
         await self.look("back")
