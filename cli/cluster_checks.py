@@ -13,10 +13,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from strandline.broker.admin import remedies
+from strandline.cli.check_findings import Advice, Found, Unknown
 from strandline.cli.cluster_facts import MIN_ISR, THROTTLED, UNCLEAN, ClusterFacts
 from strandline.cli.cluster_picture import named
 from strandline.cli.cluster_problems import problems_in
 from strandline.cli.disk_growth import ends_in_time
+from strandline.cli.group_checks import growing_lag, restless_groups
 from strandline.cli.wording import counted, lasting, sized
 from strandline.protocol.types import NO_BROKER, TopicPartition
 
@@ -29,8 +31,6 @@ WATCHED_PART = 0.5
 DAY_S = 86_400
 IMBALANCE = 0.1
 """leader.imbalance.per.broker.percentage, by default."""
-GROWN_LAG = 1_000
-"""Records: less is what lies between two looks of any busy topic."""
 WANTED_COPIES = 3
 ALIKE = (
     *("auto.create.topics.enable", "compression.type", "default.replication.factor", "log.cleanup.policy"),
@@ -38,19 +38,6 @@ ALIKE = (
     *("offsets.topic.num.partitions", "offsets.topic.replication.factor", "unclean.leader.election.enable"),
 )
 """Keys of brokers that mean the same cluster-wide: who leads, or is asked, decides which value counts."""
-
-
-class Unknown(NamedTuple):
-    why: str
-
-
-class Advice(NamedTuple):
-    """What a check of faults found that is none yet."""
-
-    text: str
-
-
-Found = str | Unknown | Advice
 
 
 class Check(NamedTuple):
@@ -118,7 +105,12 @@ def unready(facts: ClusterFacts) -> Found:
         waits = status.get("waits")
         if isinstance(waits, list) and waits:
             found.append(f"broker {broker_id}: {', '.join(map(str, waits))}")
-    return "; ".join(found) or _unless_untold(facts)
+    return "; ".join(found) or _unless_untold(facts, _who_tell(facts, "waits"))
+
+
+def _who_tell(facts: ClusterFacts, field: str) -> list[int]:
+    """Who says something of it: what was named with --admin may be no broker's own port."""
+    return [each for each, status in facts.statuses.items() if isinstance(status.get(field), list)]
 
 
 def versions(facts: ClusterFacts) -> Found:
@@ -351,7 +343,7 @@ def throttles(facts: ClusterFacts) -> Found:
     return named(found) or _unless_configs_untold(facts)
 
 
-# --- Disks and groups ------------------------------------------------------------------------------------------------
+# --- Disks ------------------------------------------------------------------------------------------------------------
 
 
 def directories(facts: ClusterFacts) -> Found:
@@ -397,41 +389,6 @@ def disks(facts: ClusterFacts) -> Found:
     return _none_of(missing, facts) if missing else ""
 
 
-def growing_lag(facts: ClusterFacts) -> Found:
-    """More than half of what was written meanwhile was not read: who commits every few seconds and keeps up seems to
-    be behind by less than that."""
-    found = []
-    for name, now in sorted(facts.after.groups.items()):
-        was = facts.before.groups.get(name)
-        if was is None or was.lag is None or now.lag is None:
-            continue
-        written = now.end - was.end
-        if now.lag - was.lag >= max(GROWN_LAG, written / 2) and now.lag > 1.1 * was.lag:
-            within = lasting(facts.after.groups_at_s - facts.before.groups_at_s)
-            found.append(f"{name} from {was.lag} to {now.lag} records within {within}")
-    if found:
-        return named(found)
-    looks = (facts.before, facts.after)
-    untold = {name: each.lag_untold for look in looks for name, each in look.groups.items() if each.lag_untold}
-    if untold:
-        return Unknown(named((f"{name}: {why}" for name, why in sorted(untold.items())), most=3))
-    return _unless_groups_untold(facts)
-
-
-def _unless_groups_untold(facts: ClusterFacts) -> Found:
-    why = facts.before.groups_untold or facts.after.groups_untold
-    return Unknown(f"groups may be missing: {why}") if why else ""
-
-
-def restless_groups(facts: ClusterFacts) -> Found:
-    def is_restless(name: str) -> bool:
-        looks = (look.groups.get(name) for look in (facts.before, facts.after))
-        return all(each is not None and each.state.endswith("Rebalance") for each in looks)
-
-    found = named(name for name in sorted(facts.after.groups) if is_restless(name))
-    return found or _unless_groups_untold(facts)
-
-
 # --- What brokers tell -----------------------------------------------------------------------------------------------
 
 
@@ -448,7 +405,7 @@ def told(facts: ClusterFacts) -> Found:
         (f"broker {each['broker']}, {each['where']}: {each['what']} ({each['remedy']})" for each in others), most=3
     )
     if not others:
-        return _unless_untold(facts)
+        return _unless_untold(facts, _who_tell(facts, "problems"))
     return text if any(each["level"] == "error" for each in others) else Advice(text)
 
 

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import click
 
 from strandline.cli.admin_ports import named_ports
-from strandline.cli.cluster_checks import CLUSTER_CHECKS, Advice, Check, Unknown, problems_told
+from strandline.cli.check_findings import Advice, Unknown
+from strandline.cli.cluster_checks import CLUSTER_CHECKS, Check, problems_told
 from strandline.cli.cluster_facts import ClusterFacts, cluster_facts
 from strandline.cli.cluster_problems import since_text
 from strandline.cli.options import show_json

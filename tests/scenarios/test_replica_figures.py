@@ -23,7 +23,7 @@ def offline(cluster: MemoryCluster, broker_id: int) -> float:
     """By `/metrics`, which agrees with `/status`; a replica counts as one of the broker's however it is."""
     found = figures(cluster, broker_id)[OFFLINE]
     assert figures(cluster, broker_id)["kafka_server_replicamanager_partitioncount"] == 1
-    partitions = cluster.broker(broker_id).health.check().status["partitions"]
+    partitions = cluster.broker(broker_id).health.status()["partitions"]
     assert isinstance(partitions, dict) and partitions["offline"] == found
     return found
 

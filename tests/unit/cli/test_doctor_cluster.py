@@ -59,7 +59,7 @@ HEALTHY = ClusterFacts(
     after=LOOK,
     topic_configs={"t": {MIN_ISR: "2", UNCLEAN: "false"}, "__consumer_offsets": {MIN_ISR: "2"}},
     broker_configs=on_each({"min.insync.replicas": "2"}),
-    statuses=on_each({"controller_id": 1, "waits": [], "versions": {"strandline": "1.0"}}),
+    statuses=on_each({"controller_id": 1, "waits": [], "problems": [], "versions": {"strandline": "1.0"}}),
     skews=on_each(Skew(400)),
 )
 
@@ -270,6 +270,12 @@ def test_what_was_seen_of_one_broker_is_not_said_of_all(check: str) -> None:
         "?",
         "not seen everywhere: broker 2: nobody answers; broker 3: it is off",
     )
+
+
+@pytest.mark.parametrize("check", ["brokers are ready", "told by brokers", "versions"])
+def test_a_port_that_is_asked_and_says_nothing_of_it_leaves_checks_open(check: str) -> None:
+    found = by_name(replace(HEALTHY, statuses={**HEALTHY.statuses, 2: {}}))[check]
+    assert (found.level, found.text) == ("?", "not seen everywhere: broker 2: its answer lacks it")
 
 
 def test_a_fault_of_one_broker_is_one_though_others_do_not_tell() -> None:
