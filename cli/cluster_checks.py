@@ -72,7 +72,7 @@ def unanswering(facts: ClusterFacts) -> str:
     """Who holds replicas is meant to run."""
     held = Counter(each for _, view in _each(facts) for each in view.replicas)
     gone = [
-        f"broker {each}, which holds {counted(held[each], 'replica')}, does not run"
+        f"broker {each}, which holds {counted(held[each], 'replica')}, does not run, or has lost ZooKeeper"
         for each in sorted(held)
         if each not in facts.brokers
     ]
@@ -337,7 +337,11 @@ def unclean(facts: ClusterFacts) -> Found:
 def throttles(facts: ClusterFacts) -> Found:
     if facts.ongoing:
         return ""
-    found = [name for name, configs in sorted(facts.topic_configs.items()) if any(map(configs.get, THROTTLED))]
+    found = [
+        f"{name} ({', '.join(keys)})"
+        for name, configs in sorted(facts.topic_configs.items())
+        if (keys := list(filter(configs.get, THROTTLED)))
+    ]
     if found and facts.ongoing_untold:
         return Unknown(f"{named(found)} may be throttled for nothing, or for what moves: {facts.ongoing_untold}")
     return named(found) or _unless_configs_untold(facts)
@@ -474,7 +478,7 @@ CLUSTER_CHECKS = (
         kinds=("log", "more logs"),
     ),
     Check("told by brokers", True, told, "do as it says there"),
-    Check("reassignments", True, moving_to_the_dead, "start that broker, or strandline reassign cancel"),
+    Check("reassignments", True, moving_to_the_dead, "start that broker, or strandline reassign cancel --all"),
     Check("internal topics", True, internal_copies, "strandline reassign generate -t TOPIC --replication-factor 3"),
     Check("versions", False, versions, "end the upgrade: restart the older ones, one after the other"),
     Check("configurations", False, configurations, "make them alike, in each file or with configs alter --all-brokers"),
@@ -490,7 +494,12 @@ CLUSTER_CHECKS = (
     ),
     Check("min.insync.replicas 1", False, loose_minimum, "acks=all may be one copy only: set 2"),
     Check("unclean elections", False, unclean, f"a leader may lose what was acknowledged: set {UNCLEAN}=false"),
-    Check("throttles", False, throttles, "nothing is moving: strandline reassign verify removes them"),
+    Check(
+        "throttles",
+        False,
+        throttles,
+        "nothing is moving: configs alter --topic NAME --delete KEY, or reassign verify FILE with the plan",
+    ),
     Check("growing lag", False, growing_lag, "add consumers, or see what they wait for: strandline groups describe"),
     Check("restless groups", False, restless_groups, "members come and go: see their logs, raise max.poll.interval.ms"),
 )

@@ -178,7 +178,7 @@ FAULTS: list[tuple[str, ClusterFacts, str]] = [
     (
         "throttles",
         with_configs(min_insync_replicas="2", leader_replication_throttled_replicas="0:1"),
-        "t",
+        "t (leader.replication.throttled.replicas)",
     ),
     (
         "growing lag",
