@@ -32,11 +32,19 @@ def ports() -> list[int]:
 
 
 @pytest.fixture(scope="session")
-def new_compose(ports: list[int]) -> Iterator[NewCompose]:
+def prometheus_port(ports: list[int]) -> int:
+    from strandline.runtime.loopback import free_port
+
+    return free_port(None, taken=frozenset(ports))
+
+
+@pytest.fixture(scope="session")
+def new_compose(ports: list[int], prometheus_port: int) -> Iterator[NewCompose]:
     """A compose file of deploy/, by its name, on an engine that has its images."""
     variables = {
         "BASE_IMAGE": BASE_IMAGE,
         **{f"BROKER_{number}_PORT": str(port) for number, port in enumerate(ports, 1)},
+        "PROMETHEUS_PORT": str(prometheus_port),
     }
 
     def make(file: str) -> Compose:

@@ -2,7 +2,8 @@
 
 The engine keeps its folders and its socket in one place that is removed afterwards; `STRANDLINE_DOCKER_STATE` names a
 folder to keep instead, so that a second run finds its images warm. Images that no registry offers here are made: the
-base from Debian's packages (debootstrap), under the name that the Dockerfile asks for, and ZooKeeper on top of it.
+base from Debian's packages (debootstrap), under the name that the Dockerfile asks for, and ZooKeeper and Prometheus on
+top of it.
 
 An engine rewrites the machine's packet filter when it starts: published ports of another one that runs would be gone.
 So nothing is started beside another engine, unless `STRANDLINE_DOCKER_BESIDE` is set. The engine ends with its test
@@ -21,11 +22,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE_IMAGE = "python:3.11-slim-bookworm"
 ZOOKEEPER_IMAGE = "zookeeper:3.9"
+PROMETHEUS_IMAGE = "prom/prometheus:v3.5.0"
 SUITE = "bookworm"
 BUILD_TIMEOUT_S = 1800
 START_TIMEOUT_S = 60
@@ -146,8 +149,12 @@ class Engine:
         return int(self.docker("image", "inspect", "--format", "{{.Size}}", name))
 
     def provide_images(self) -> None:
-        """The base and ZooKeeper: those of a registry, else made here."""
-        for name, make in ((BASE_IMAGE, self._import_base), (ZOOKEEPER_IMAGE, self._build_zookeeper)):
+        """The base, ZooKeeper and Prometheus: those of a registry, else made here."""
+        for name, make in (
+            (BASE_IMAGE, self._import_base),
+            (ZOOKEEPER_IMAGE, partial(self._build, ZOOKEEPER_IMAGE, "zookeeper.Dockerfile")),
+            (PROMETHEUS_IMAGE, partial(self._build, PROMETHEUS_IMAGE, "prometheus.Dockerfile")),
+        ):
             if self.has_image(name):
                 continue
             try:
@@ -179,11 +186,11 @@ class Engine:
             )
         shutil.rmtree(folder)
 
-    def _build_zookeeper(self) -> None:
+    def _build(self, name: str, file: str) -> None:
         here = Path(__file__).parent
         self.docker(
-            *("build", "--quiet", "--build-arg", f"BASE_IMAGE={BASE_IMAGE}", "--tag", ZOOKEEPER_IMAGE),
-            *("--file", str(here / "zookeeper.Dockerfile"), str(here)),
+            *("build", "--quiet", "--build-arg", f"BASE_IMAGE={BASE_IMAGE}", "--tag", name),
+            *("--file", str(here / file), str(here)),
             timeout_s=BUILD_TIMEOUT_S,
         )
 

@@ -5,13 +5,17 @@ The tests of a file share one cluster and run in their order: each leaves it who
 
 from __future__ import annotations
 
+import json
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import trio
+import yaml
 
 from compat.readme_clients import type_what_the_readme_says
 from docker.engine import ROOT, Compose, Failed, strandline
@@ -81,6 +85,39 @@ def test_a_root_file_system_that_nobody_writes_to_and_a_user_without_rights(clus
     assert cluster("exec", "-T", "broker-1", "id", "-u").strip() != "0"
     with pytest.raises(Failed, match="Read-only file system"):
         cluster("exec", "-T", "-u", "0", "broker-1", "touch", "/opt/strandline/x")
+
+
+def ask_prometheus(port: int, path: str) -> Any:
+    """`data` of its answer."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/{path}", timeout=10) as answer:
+        return json.load(answer)["data"]
+
+
+def scraped(port: int) -> set[str]:
+    """Instances that answer it; none while it does not answer itself."""
+    try:
+        found = ask_prometheus(port, "query?query=up==1")["result"]
+    except OSError:
+        return set()
+    return {each["metric"]["instance"] for each in found}
+
+
+def test_prometheus_of_the_profile_scrapes_every_broker_by_the_rules(cluster: Compose, prometheus_port: int) -> None:
+    """Grafana beside it is in no package of Debian's, so that its image cannot be made here."""
+    profile = ("--profile", "metrics")
+    try:
+        cluster(*profile, "up", "-d", "prometheus")
+        deadline = time.monotonic() + PATIENCE_S
+        while scraped(prometheus_port) != {f"{broker}:9644" for broker in BROKERS}:
+            assert time.monotonic() < deadline, cluster(*profile, "logs", "--no-color", "prometheus")
+            time.sleep(0.2)
+        loaded = [rule for group in ask_prometheus(prometheus_port, "rules")["groups"] for rule in group["rules"]]
+        shipped = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text())["groups"]
+        assert [each["name"] for each in loaded] == [rule["alert"] for group in shipped for rule in group["rules"]]
+        assert all(each["health"] in ("ok", "unknown") for each in loaded), loaded
+    finally:
+        cluster(*profile, "rm", "--force", "--stop", "-v", "prometheus")
+        cluster.engine.docker("volume", "rm", "--force", f"{cluster.project}_prometheus-data")
 
 
 class Topic:
