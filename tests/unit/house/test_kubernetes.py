@@ -64,7 +64,10 @@ def test_all_of_them_mean_the_same_pods(manifests: list[dict[str, Any]], root: P
     assert monitor["selector"]["matchLabels"] == pods
     ports = {port["name"] for port in container(by_kind["StatefulSet"])["ports"]}
     assert {each["port"] for each in monitor["podMetricsEndpoints"]} <= ports
-    assert pods[monitor["jobLabel"]] == "strandline", "the job of the alert rules"
+    for each in monitor["podMetricsEndpoints"]:
+        (job,) = (rule for rule in each["relabelings"] if rule["targetLabel"] == "job")
+        assert job["sourceLabels"] == ["__meta_kubernetes_namespace"], "two clusters are two jobs"
+        assert job["replacement"] == "strandline-$1", "a job of the alert rules"
 
 
 def test_a_pod_has_a_configuration_that_the_broker_takes(
