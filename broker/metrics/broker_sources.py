@@ -61,7 +61,7 @@ class BrokerSources:
             return config.value.metrics_per_partition
 
         self._sources: dict[str, Source] = {
-            "requests": OfRequests(channel),
+            "requests": OfRequests(channel, listeners.unsent),
             "topics": OfTopics(data.replicas, logs, data.fetch.sessions.sessions.settle, bounds, is_per_partition),
             "controller": of_controller,
             "isrs": OfIsrs(data.isr_updates.counts),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import trio
 from prometheus_client.core import Metric
@@ -31,10 +31,12 @@ answered requests has not caught up with it."""
 
 
 class OfRequests:
-    """A source. What is counted only grows; what is told as recent is what came since one to two minutes ago."""
+    """A source. What is counted only grows; what is told as recent is what came since one to two minutes ago. unsent:
+    how many connections have answers to send."""
 
-    def __init__(self, channel: RequestChannel) -> None:
+    def __init__(self, channel: RequestChannel, unsent: Callable[[], int]) -> None:
         self._channel = channel
+        self._unsent = unsent
         self._since_s = 0.0
         self._before: dict[tuple[str, str], list[int]] = {}
         """(request, stage) → the buckets of one window ago, and how many were answered by then."""
@@ -82,8 +84,8 @@ class OfRequests:
             yield counter(f"kafka_server_socket_server_metrics_{name}_byte", text, value)
         queued = sum(len(queue.items) for queue in self._channel.queues())
         yield gauge("kafka_network_requestchannel_requestqueuesize", "Requests that wait for a handler", queued)
-        unsent = len(self._channel.dirty)
-        yield gauge("kafka_network_requestchannel_responsequeuesize", "Connections with answers to send", unsent)
+        text = "Connections with answers that their peers did not take at once"
+        yield gauge("kafka_network_requestchannel_responsequeuesize", text, self._unsent())
 
     def _errors(self, rows: list[tuple[str, RequestCounts]]) -> Iterator[Labelled]:
         for name, row in rows:

@@ -368,6 +368,11 @@ class Connection:
         return {id(slot) for slot in self._slots}
 
     @property
+    def has_unsent(self) -> bool:
+        """Whether its peer has yet to take what was to leave at once."""
+        return bool(self._out)
+
+    @property
     def in_flight(self) -> int:
         """Requests that hold a place in the response order."""
         return len(self._slots)

@@ -139,6 +139,11 @@ class Listeners:
                 counts[connection.context.listener_name, processor.number] += 1
         return counts
 
+    def unsent(self) -> int:
+        """How many connections have answers that their peers did not take at once."""
+        processors = [*self._processors, *self._retired]
+        return sum(connection.has_unsent for each in processors for connection in each.connections)
+
     def close(self) -> None:
         """Nobody new gets in. Idempotent."""
         for acceptor in self._acceptors:
