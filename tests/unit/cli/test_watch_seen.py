@@ -127,6 +127,6 @@ def test_the_table_shows_state_rate_what_changed_and_what_is_wrong() -> None:
     lines = [line.rstrip() for line in captured.get().splitlines()]
     assert lines[0] == "clicks · id A · 1970-01-01 00:00:01.000 UTC"
     assert lines[1] == "topic clicks: no broker [answers]"
-    assert lines[3].split() == ["0", "none", "4", "1,2,3", "350", "1:100", "2:100", "3:90", "250", "0", "s", "ago"]
-    assert lines[-2] == "… and 1 more partitions (--partition chooses)"
-    assert lines[-1].endswith("clicks-0: leader 1 -> none, HW 350 (+250)")
+    assert lines[4].split() == ["0", "none", "4", "1,2,3", "350", "1:100", "2:100", "3:90", "250", "0", "s", "ago"]
+    assert lines[-3] == "… and 2 more partitions (--partition chooses)"
+    assert lines[-2].endswith("clicks-0: leader 1 -> none, HW 350 (+250)")

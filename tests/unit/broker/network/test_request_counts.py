@@ -179,7 +179,7 @@ async def test_answers_without_an_error_are_told_by_a_counter_that_never_falls(
         return [(sample.name, sample.value) for sample in samples]
 
     async with open_pipeline({ApiKey.PRODUCE: parked.append}) as pipeline:
-        source = OfRequests(pipeline.channel)
+        source = OfRequests(pipeline.channel, lambda: 0)
         client = await pipeline.connect()
         await client.send(produce_frames(4))
         await trio.testing.wait_all_tasks_blocked()
