@@ -284,6 +284,8 @@ def test_purgatories_hold_what_waits_for_a_follower() -> None:
     def waiting(moment: str, kind: str) -> list[float]:
         return [each.value(PURGATORY, delayedOperation=kind) for each in story().told[moment].values()]
 
-    assert waiting("loaded", "Fetch") == [2, 2, 2], "of two followers each"
+    led = [each.rows("kafka_topic_partition_replicas").values() for each in story().told["loaded"].values()]
+    followers = [sum(replicas - 1 for replicas in each) for each in led]
+    assert waiting("loaded", "Fetch") == followers == [3, 4, 3], "of each follower of each partition"
     assert waiting("deleting", "DeleteRecords") == [1, 0] and waiting("deleted", "DeleteRecords") == [0, 0]
     assert waiting("loaded", "Produce") == [0, 0, 0]

@@ -103,7 +103,7 @@ def requests(moment: str, broker_id: int, name: str) -> float:
 def test_requests_are_counted_by_their_api() -> None:
     assert requests("loaded", 3, "Produce") == 100 + 2 + 2, "keys, narrow, and those to the wrong broker"
     assert requests("loaded", 1, "Produce") == 40 + 1 + 1
-    assert requests("loaded", 1, "CreateTopics") == 4 and requests("loaded", 1, "AlterClientQuotas") == 1
+    assert requests("loaded", 1, "CreateTopics") == 4 and requests("loaded", 1, "AlterClientQuotas") == 2
     assert requests("loaded", 2, "JoinGroup") == 2 and requests("loaded", 2, "OffsetCommit") == 1
     assert requests("loaded", 2, "Heartbeat") == 2 and requests("empty", 2, "LeaveGroup") == 2
     assert requests("loaded", 3, "FetchFollower") > 100
@@ -191,6 +191,11 @@ def test_who_exceeds_a_quota_is_told_with_how_much_passes_and_how_long_it_is_hel
     )
     for broker_id in (2, 3):
         assert not told("throttled", broker_id).rows("kafka_server_quota_byte_rate"), "it has met no other broker"
+    for family, resource in (("request_time", "Request"), ("mutation_rate", "ControllerMutation")):
+        assert list(scrape.rows(f"kafka_server_quota_{family}")) == [(HEAVY, resource, "")], "no bytes"
+    tokens = {"resource": "ControllerMutation", "user": "", "clientId": HEAVY}
+    assert scrape.value("kafka_server_quota_tokens", **tokens) == 110, "ten a second, of eleven windows"
+    assert 0 < scrape.value("kafka_server_socket_server_metrics_connection_accept_rate", ip="client") < 10
     held = scrape.value(f"{REQUESTS}_throttletimems", request="Produce", quantile="0.999")
     assert held > 1000 and not told("throttled", 3).value(
         f"{REQUESTS}_throttletimems", request="Produce", quantile="0.999"

@@ -33,9 +33,10 @@ from trio.testing import MockClock
 from strandline.client import TrioAdmin
 from strandline.client.connection import Connection
 from strandline.client.errors import ClientError
-from strandline.client.quotas import QuotaOwner
+from strandline.client.quotas import DEFAULT_ENTITY, QuotaOwner
 from strandline.protocol.messages import (
     DeleteGroupsRequest,
+    DeleteTopicsRequest,
     FetchPartition,
     FetchRequest,
     FetchTopic,
@@ -206,12 +207,17 @@ class Play:
         await connection.roundtrip(ProduceRequest(1, 30_000, data), [batch])
 
     async def exceed_a_quota(self, admin: TrioAdmin) -> None:
-        """One client sends ten times as much as it may."""
-        await admin.alter_quotas(QuotaOwner(client_id=HEAVY), {"producer_byte_rate": 1000.0})
+        """One client sends ten times as much as it may, and has quotas that it keeps."""
+        await admin.alter_quotas(QuotaOwner(ip=DEFAULT_ENTITY), {"connection_creation_rate": 1000.0})
+        await admin.alter_quotas(
+            QuotaOwner(client_id=HEAVY),
+            {"producer_byte_rate": 1000.0, "request_percentage": 1000.0, "controller_mutation_rate": 10.0},
+        )
         await self.cluster.until(
-            lambda: all(self.cluster.broker(n).quotas.values for n in BROKERS), "the quota is known everywhere"
+            lambda: all(len(self.cluster.broker(n).quotas.values) == 2 for n in BROKERS), "they are known everywhere"
         )
         async with self._connected(1, HEAVY) as connection:
+            await connection.roundtrip(DeleteTopicsRequest([], 1000))  # which deletes nothing
             await self._produce(connection, "orders", 10_000)
             self.story.facts["bytes of heavy"] = self.size_bytes(ORDERS) - self.story.facts["bytes of orders 0"]
             await self.cluster.rest(0.5)

@@ -49,11 +49,13 @@ IS_TOLD: Mapping[str, Callable[[Story, str, int], bool] | None] = {
     "by the controller, of topics": lambda told, moment, broker: broker == CONTROLLER and moment != "idle",
     "of replicas here": lambda told, moment, broker: moment != "idle",
     "by leaders": lambda told, moment, broker: broker in told.leaders[moment],
+    "by leaders, else the controller": lambda told, moment, broker: broker in told.leaders[moment],
     "by a group's coordinator": lambda told, moment, broker: (
         broker == COORDINATOR and moment not in ("idle", "catching up", "after")
     ),
     "by a group's coordinator, where ends are known": None,
     "of clients with a quota": None,
+    "of addresses with a quota": None,
     "once there was one": None,
     "while behind": None,
     "after a first scrape": None,
