@@ -41,13 +41,19 @@ ALIKE = (
 
 
 class Check(NamedTuple):
-    """kinds: of the problems that brokers tell, which are the same fault: they know since when."""
+    """kinds, subject: of the problems that brokers tell, those of these kinds, or whose subject ends so, are the same
+    fault: they know since when."""
 
     name: str
     is_fault: bool
     find: Callable[[ClusterFacts], Found]
     remedy: str
     kinds: tuple[str, ...] = ()
+    subject: str = ""
+
+    def is_told_by(self, problem: Mapping[str, Any]) -> bool:
+        subject = str(problem.get("subject", ""))
+        return problem["kind"] in self.kinds or (self.subject != "" and subject.endswith(self.subject))
 
 
 # --- Brokers ---------------------------------------------------------------------------------------------------------
@@ -431,6 +437,7 @@ CLUSTER_CHECKS = (
         True,
         unanswering,
         "start it (gone for good: broker-decommission), or mend its advertised.listeners",
+        subject=" is gone",
     ),
     Check("advertised addresses", True, addresses, "give each broker advertised.listeners that all clients can reach"),
     Check("brokers are ready", True, unready, "wait, and if it stays see that broker's log"),

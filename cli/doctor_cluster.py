@@ -82,5 +82,5 @@ def _verdict(check: Check, facts: ClusterFacts) -> Verdict:
     if not found:
         return Verdict(check.name, "ok")
     is_fault, text = (False, found.text) if isinstance(found, Advice) else (check.is_fault, found)
-    since_ms = min((each["since_ms"] for each in problems_told(facts) if each["kind"] in check.kinds), default=None)
+    since_ms = min((each["since_ms"] for each in problems_told(facts) if check.is_told_by(each)), default=None)
     return Verdict(check.name, "FAIL" if is_fault else "warn", text, check.remedy, since_ms)

@@ -355,6 +355,16 @@ def test_a_fault_lasts_since_the_broker_that_knows_it_longest_has_seen_it() -> N
     assert (found["under-replicated partitions"].since_ms, found["offline partitions"].since_ms) == (5000, None)
 
 
+def test_a_broker_is_gone_since_the_first_leader_has_missed_it() -> None:
+    lacking = with_partitions(led(1, 7, in_sync=(1,)), led(2, 3, 1), led(3, 1, 2))
+    missed = {**told("under-replicated", "t-0", since_ms=5000), "subject": "broker 7 is gone"}
+    lags = {**told("under-replicated", "t-1", since_ms=3000), "subject": "broker 3 lags"}
+    found = by_name(
+        replace(lacking, statuses={**HEALTHY.statuses, 2: {**HEALTHY.statuses[2], "problems": [lags, missed]}})
+    )
+    assert found["brokers answer"].since_ms == 5000
+
+
 def test_what_only_brokers_know_is_advice_while_all_is_served() -> None:
     found = by_name(with_status(problems=[told("cleaner", "t-0", "warning"), told("under-replicated", "t-1")]))
     assert (found["told by brokers"].level, found["told by brokers"].text) == (
