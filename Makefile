@@ -133,6 +133,7 @@ compat: setup ## try Kafka's clients and tools, and Prometheus, on us, let a rea
 	@scripts/prometheus
 	@scripts/kafka-clients
 	@scripts/librdkafka-tests
+	@PYTHONPATH=tests $(PYTHON) -m compat.class_archives
 	STRANDLINE_COMPAT=1 $(PYTHON) -m pytest -n 2 tests/compat
 
 compat-clients: setup ## only other Kafka clients, each with many records (RECORDS=100000), and librdkafka's tests

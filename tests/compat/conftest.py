@@ -62,7 +62,7 @@ def run_kafka(kafka_class_path: str, java: str) -> RunKafka:
     def run(main_class: str, *arguments: str) -> str:
         # The serial collector: nothing here is worth more threads than the machine has cores for.
         options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData"]
-        command = [java, *options, "-cp", kafka_class_path, main_class, *arguments]
+        command = [java, *options, *KAFKA_3.from_archive(), "-cp", kafka_class_path, main_class, *arguments]
         result = subprocess.run(command, capture_output=True, text=True, timeout=300)
         # Newer Java runtimes warn of what Kafka's libraries do; that is no complaint about our files.
         complaints = [line for line in result.stderr.splitlines(keepends=True) if not line.startswith("WARNING:")]
@@ -91,7 +91,14 @@ def new_site(tmp_path: Path, kafka_class_path: str, java: str) -> Iterator[NewSi
         folder = tmp_path / f"site-{len(made) + 1}"
         folder.mkdir()
         made.append(
-            Site(folder, java=java, class_path=kafka_class_path, properties=properties, directories=directories)
+            Site(
+                folder,
+                java=java,
+                class_path=kafka_class_path,
+                java_options=KAFKA_3.from_archive(),
+                properties=properties,
+                directories=directories,
+            )
         )
         made[-1].zookeeper.start()
         return made[-1]

@@ -34,6 +34,16 @@ class Jars:
                 complete.write_text(self.pom.read_text())
         return f"{self.folder}/*"
 
+    @property
+    def archive(self) -> Path:
+        """Of these classes as a Java has loaded them: compat.class_archives makes it."""
+        return self.folder.with_suffix(".jsa")
+
+    def from_archive(self) -> tuple[str, ...]:
+        """What has a Java take its classes from the archive, if there is one. A Java that has no use for it, as one of
+        another version, says nothing and does without."""
+        return (f"-XX:SharedArchiveFile={self.archive}", "-Xlog:cds*=off") if self.archive.exists() else ()
+
     def _fetch(self) -> None:
         maven = shutil.which("mvn")
         if maven is None:

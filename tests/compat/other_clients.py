@@ -355,7 +355,8 @@ def _of_java(assignor: str | None) -> dict[str, object]:
 
 
 def java(jars: Jars, main_class: str, *arguments: str) -> list[str]:
-    return [str(find_java().command), *JAVA_OPTIONS, "-cp", jars.class_path(), main_class, *arguments]
+    options = (*JAVA_OPTIONS, *jars.from_archive())
+    return [str(find_java().command), *options, "-cp", jars.class_path(), main_class, *arguments]
 
 
 def run(command: Sequence[str], given: bytes = b"") -> bytes:

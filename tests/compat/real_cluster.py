@@ -21,7 +21,7 @@ class RealCluster(EmbeddedCluster):
     def broker_command(self, config: Path) -> list[str]:
         log4j = config.with_name("log4j.properties")
         log4j.write_text(LOG4J)
-        options = (*self.JVM, f"-Dlog4j.configuration=file:{log4j}")
+        options = (*self.JVM, *KAFKA_3.from_archive(), f"-Dlog4j.configuration=file:{log4j}")
         return [str(find_java().command), *options, "-cp", KAFKA_3.class_path(), "kafka.Kafka", str(config)]
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S, broker_ids: Sequence[int] | None = None) -> None:

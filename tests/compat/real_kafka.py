@@ -166,6 +166,7 @@ class Kafka(Turn):
         log4j.write_text(LOG4J)
         return [
             self.site.java,
+            *self.site.java_options,
             "-Xmx256m",
             # A short start and few threads, as for our ZooKeeper.
             "-XX:TieredStopAtLevel=1",
@@ -353,6 +354,7 @@ class Site:
         *,
         java: str,
         class_path: str,
+        java_options: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         directories: int = 1,
     ) -> None:
@@ -361,6 +363,7 @@ class Site:
         self.directories = [self.data, *(folder / f"data-{number}" for number in range(2, directories + 1))]
         self.java = java
         self.class_path = class_path
+        self.java_options = java_options
         self.properties = dict(properties or {})
         self.zookeeper = EmbeddedZooKeeper(folder / "zookeeper")
         self.kafka = Kafka(self, "kafka")
