@@ -111,7 +111,11 @@ def test_cleaners_tell_what_they_kept_and_when_they_looked() -> None:
         assert 30 < scrape.value("kafka_log_logcleanermanager_max_dirty_percent") <= 100, "it is chosen from 30 on"
         assert 0 < scrape.value("kafka_log_logcleaner_max_clean_time_secs") < 60
         assert 0 <= scrape.value("kafka_log_logcleanermanager_time_since_last_run_ms") <= 500
-        assert scrape.rows("kafka_log_logcleanermanager_uncleanable_partitions_count") == {("/data",): 0}
+        assert 0 < scrape.value("kafka_log_logcleaner_max_buffer_utilization_percent") < 1, "of five keys"
+        for name in ("logcleaner_deadthreadcount", "logcleaner_max_compaction_delay_secs"):
+            assert scrape.value(f"kafka_log_{name}") == 0
+        for name in ("partitions_count", "bytes"):
+            assert scrape.rows(f"kafka_log_logcleanermanager_uncleanable_{name}") == {("/data",): 0}
 
 
 def test_segments_that_are_full_are_made_durable_one_by_one() -> None:

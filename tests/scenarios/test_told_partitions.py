@@ -222,6 +222,20 @@ def test_events_wait_for_each_other_and_all_had_their_turn() -> None:
     assert loaded.value(f"{manager}_eventqueuesize") == 0
 
 
+@pytest.mark.parametrize(
+    ("moment", "leaderless", "under_replicated", "down"),
+    [("idle", 0, 0, 0), ("loaded", 0, 0, 0), ("short", 0, 5, 1), ("back", 0, 0, 0), ("moving", 0, 0, 0)],
+)
+def test_the_controller_tells_what_is_wrong_with_the_cluster(
+    moment: str, leaderless: int, under_replicated: int, down: int
+) -> None:
+    health = "redpanda_cluster_health"
+    scrape = told(moment, CONTROLLER)
+    assert scrape.value(f"{health}_leaderless_partitions") == leaderless
+    assert scrape.value(f"{health}_under_replicated_partitions") == under_replicated
+    assert scrape.value(f"{health}_nodes_down") == down
+
+
 # --- groups ----------------------------------------------------------------------------------------------------------
 
 

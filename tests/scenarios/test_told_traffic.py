@@ -126,6 +126,22 @@ def test_errors_are_counted_by_api_and_code() -> None:
 
 
 @pytest.mark.parametrize("broker_id", BROKERS)
+def test_fetches_are_told_together_and_by_who_asks(broker_id: int) -> None:
+    for scrape in (told("loaded", broker_id), told("empty", broker_id)):
+        rows = scrape.rows(f"{REQUESTS}_requests_total")
+        assert rows["Fetch",] == rows["FetchFollower",] + rows.get(("FetchConsumer",), 0)
+
+
+@pytest.mark.parametrize("broker_id", BROKERS)
+def test_answers_without_an_error_are_counted_beside_the_others(broker_id: int) -> None:
+    """So what share fails is one query. A request that is not answered yet is in neither."""
+    scrape = told("loaded", broker_id)
+    for (request,), answered in scrape.rows(f"{REQUESTS}_totaltimems_count").items():
+        found = {error: n for (error, each), n in scrape.rows(f"{REQUESTS}_errors_total").items() if each == request}
+        assert found["NONE"] <= answered and sum(found.values()) >= answered, request
+
+
+@pytest.mark.parametrize("broker_id", BROKERS)
 def test_the_total_time_of_requests_is_the_sum_of_their_stages(broker_id: int) -> None:
     scrape = told("loaded", broker_id)
     for (request,) in scrape.rows(f"{REQUESTS}_requests_total"):
