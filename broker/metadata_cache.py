@@ -66,6 +66,11 @@ class MetadataCache:
                 return Address(endpoint.host, endpoint.port)
         raise CannotReachBroker(f"broker {broker_id} has no live listener {listener} that this broker knows of")
 
+    def key_of(self, broker_id: int) -> str:
+        """By which that broker knows that another one asks; "" where it is not known."""
+        broker = self.brokers.get(broker_id)
+        return "" if broker is None else broker.broker_key
+
     def update(self, request: UpdateMetadataRequest) -> Deleted:
         """Take over what the controller says: live brokers and deletions whole, topics as a change set. Returns what
         was known and is deleted, also where a topic of that name was made anew; not what went unheard: an old copy of

@@ -35,6 +35,7 @@ from strandline.broker.handlers.orders import OrderHandlers
 from strandline.broker.handlers.producer_ids import ProducerIdHandler
 from strandline.broker.handlers.queries import QueryHandler
 from strandline.broker.handlers.quotas import QuotaHandlers
+from strandline.broker.membership.broker_key import draw_key
 from strandline.broker.membership.cluster_identity import find_cluster
 from strandline.broker.membership.leaving import leave_cluster
 from strandline.broker.membership.producer_ids import take_block
@@ -168,9 +169,8 @@ class Broker:
         """The steps from 2 on, once the logs are loaded."""
         clean = self.log_manager.was_clean
         try:
-            self.registration = Registration(
-                self.broker_id, self.log_manager.directories.lock_id, self.coordination, self._log
-            )
+            lock_id, key = self.log_manager.directories.lock_id, draw_key(self.environment.random("broker key"))
+            self.registration = Registration(self.broker_id, lock_id, self.coordination, self._log, key)
             self.registration.on_registered = self._note_registration
             begin_life = partial(self.environment.blocking.run, self.log_manager.directories.begin_life)
             await self.registration.prepare(begin_life)
@@ -318,6 +318,7 @@ class Broker:
             self.environment.computing,
             cluster_id=self._cluster_id,
             software_version=__version__,
+            broker_key=self.registration.broker_key,
             create_topic=self.creations.add,
         )
         environment, checkpoints = self.environment, self.data.checkpoints
@@ -332,14 +333,13 @@ class Broker:
         quotas, metadata, current = self.quotas, self.data.metadata, self.config_changes.config
         for kind, (read_again, troubled) in quotas.readers().items():
             self.config_changes.kinds[kind] = EntityKind(read_again, troubled)
-        shares_listener = len(self.config.listeners) == 1
         mutations = MutationGate(
             quotas.sensors[CONTROLLER_MUTATION_RATE],
             metadata.partitions_of,
             lambda: current.value.num_partitions,
-            shares_listener=shares_listener,
+            shares_listener=len(self.config.listeners) == 1,
         )
-        quotas.limit(self.channel, QuotaGate(quotas.sensors, shares_listener=shares_listener), mutations)
+        quotas.limit(self.channel, QuotaGate(quotas.sensors), mutations)
 
     def _build_channel(self) -> RequestChannel:
         config = self.config
@@ -445,6 +445,7 @@ class Broker:
             lock_id=self.registration.lock_id,
             lossy_start=self.log_manager.may_have_lost_data,
             apis={int(key): api.native for key, api in APIS.items()},
+            broker_key=self.registration.broker_key,
         )
 
     # --- 6: leaving --------------------------------------------------------------------------------------------

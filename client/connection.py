@@ -175,9 +175,11 @@ class Connection:
         timeout_ms: float = 30_000,
         max_frame_bytes: int = MAX_FRAME_BYTES,
         broker_id: int = NO_BROKER,
+        broker_key: str = "",
         connect_timeout_ms: float | None = None,
     ) -> Connection:
         """Connect and agree on versions. `broker_id`: who should answer there (`WrongBroker` if another one does).
+        `broker_key`: that one's, by which it knows that another broker asks.
 
         `timeout_ms` bounds each request, `connect_timeout_ms` (default: the same) connecting together with the first
         answer. Errors: CannotReachBroker, BrokerRefuses, WrongBroker, BrokerMisbehaved.
@@ -191,7 +193,7 @@ class Connection:
                 connection = cls(
                     transport, address, client_id=client_id, timeout_ms=timeout_ms, max_frame_bytes=max_frame_bytes
                 )
-                await connection._handshake(broker_id)
+                await connection._handshake(broker_id, broker_key)
         except BaseException as error:
             if connection is not None:
                 connection.close()
@@ -276,10 +278,11 @@ class Connection:
         response, _ = await self.roundtrip(message, timeout_ms=timeout_ms)
         return cast(R, response)
 
-    async def _handshake(self, expected_broker_id: int) -> None:
-        answer = await self.call(
-            ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_id=self.client_id), ApiVersionsResponse
+    async def _handshake(self, expected_broker_id: int, broker_key: str) -> None:
+        request = ApiVersionsRequest(
+            client_software_name=SOFTWARE_NAME, client_id=self.client_id, broker_key=broker_key
         )
+        answer = await self.call(request, ApiVersionsResponse)
         if answer.error_code and error_code(answer.error_code) is not ErrorCode.UNSUPPORTED_VERSION:
             raise error_for(answer.error_code, f"connecting to {self.address}", self.name)
         if expected_broker_id != NO_BROKER and answer.broker_id not in (expected_broker_id, NO_BROKER):

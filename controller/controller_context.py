@@ -30,6 +30,7 @@ class LiveBroker:
     inter_broker: where the controller and the followers reach it.
     lossy_start: this start found a log that may lack a suffix it had acknowledged (invariant 22), and has written so
     into the states of its partitions.
+    broker_key: by which it knows that it is asked by one of the cluster.
     """
 
     broker_id: int
@@ -38,6 +39,7 @@ class LiveBroker:
     inter_broker: Address
     rack: str | None = None
     lossy_start: bool = False
+    broker_key: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,4 +54,5 @@ def _broker(
         Address(ours[0].host, ours[0].port),
         registration.rack,
         registration.lossy_start,
+        registration.broker_key,
     )

@@ -8,10 +8,12 @@ leave their burst and let others run in between; only the latter waits for anybo
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import trio
 
+from strandline.broker.membership.broker_key import is_key
 from strandline.broker.network.request import Remainder, RequestInHand
 from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.partition import Partition
@@ -76,6 +78,7 @@ class QueryHandler:
         *,
         cluster_id: str,
         software_version: str,
+        broker_key: str,
         create_topic: Callable[[str, str], None],
     ) -> None:
         """`create_topic(name, who asked)` starts an automatic creation and returns at once."""
@@ -86,16 +89,22 @@ class QueryHandler:
         self._metadata = replicas.metadata
         self._cluster_id = cluster_id
         self._software_version = software_version
+        self._broker_key = broker_key
         self._create_topic = create_topic
 
     # --- ApiVersions -------------------------------------------------------------------------------------------
 
     def api_versions(self, request: RequestInHand[ApiVersionsRequest]) -> None:
+        """Whoever names this broker's key is a broker from here on, by whatever listener it came."""
+        is_inter_broker = request.context.is_inter_broker
+        if not is_inter_broker and is_key(request.message.broker_key, self._broker_key):
+            is_inter_broker = True
+            connection = request.connection
+            connection.context = replace(connection.context, is_inter_broker=True)
         keys = [
             ApiVersion(key, *listed)
             for key, api in sorted(APIS.items())
-            if (listed := request.dialect.listed(api)) is not None
-            and (request.context.is_inter_broker or not api.inter_broker_only)
+            if (listed := request.dialect.listed(api)) is not None and (is_inter_broker or not api.inter_broker_only)
         ]
         request.respond(
             ApiVersionsResponse(

@@ -61,8 +61,14 @@ class Registration:
     """Registers this broker and keeps it registered for as long as `run` runs."""
 
     def __init__(
-        self, broker_id: int, lock_id: str, coordination: Coordination, log: structlog.typing.FilteringBoundLogger
+        self,
+        broker_id: int,
+        lock_id: str,
+        coordination: Coordination,
+        log: structlog.typing.FilteringBoundLogger,
+        broker_key: str = "",
     ) -> None:
+        """broker_key: by which this broker knows the others of its cluster, see `broker_key`; "": by nothing."""
         self.broker_id = broker_id
         self.incarnation = -1
         self.broker_epoch = -1
@@ -71,6 +77,7 @@ class Registration:
         """Paths of states that may still credit this broker with what it lost, and why that could not be said there;
         until they do not, the disk must not forget the loss."""
         self.lock_id = lock_id
+        self.broker_key = broker_key
         self._coordination = coordination
         self._log = log
         self._limited = RateLimited(log, interval_s=DELAY_TOLD_INTERVAL_S)

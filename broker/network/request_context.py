@@ -15,8 +15,8 @@ class RequestContext:
     """For authorisation, quotas, logs, and the address to advertise. Requests of one connection share it until one
     comes that differs, by its client id for instance.
 
-    is_inter_broker: it came in by the listener that brokers use among themselves. Where a broker has one listener only,
-        that is true of everybody."""
+    is_inter_broker: it came in by the listener that brokers have for themselves, or has shown that it is a broker
+        (`membership/broker_key`), which is what brokers do where they share a listener with clients."""
 
     listener_name: str
     is_inter_broker: bool

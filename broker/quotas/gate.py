@@ -9,11 +9,9 @@
 | controller_mutation_rate | partitions created and deleted | `mutations` |
 
 This gate stands before the handlers only while there is such a quota (`RequestChannel.switch_gate`). Exempt is what
-brokers ask of each other: everything on a listener that they have for themselves, and, where they share one with
-clients, controllers' orders, the fetches of followers, and what a controller asks about logs before it elects
-(`OffsetForLeaderEpoch` as any replica). ApiVersions is exempt for everybody: every connection begins with it, those of
-brokers too, and who it is is not known before. A replica id on a client listener is refused, whoever forges it
-(`FetchHandler`).
+brokers ask of each other, by a listener of their own or with the key of whom they ask (`membership/broker_key`).
+ApiVersions is exempt for everybody: every connection begins with it, those of brokers too, and who it is is not known
+before. Whoever only says that it is a replica counts as the client that it is, and is refused (`FetchHandler`).
 
 Sources: KafkaApis.handleProduceRequest, handleFetchRequest of Kafka 3.9; KIP-13, KIP-124, KIP-219.
 """
@@ -41,11 +39,9 @@ from strandline.protocol.messages import (
     FetchRequest,
     FetchResponse,
     Message,
-    OffsetForLeaderEpochRequest,
     ProduceRequest,
     Request,
 )
-from strandline.protocol.types import NO_BROKER
 from strandline.runtime.disk import FileRegion
 
 MAX_THROTTLE_MS = 2**31 - 1
@@ -54,14 +50,11 @@ MAX_THROTTLE_MS = 2**31 - 1
 class QuotaGate:
     """See the module. clock: of the time that handlers take, in seconds."""
 
-    def __init__(
-        self, sensors: dict[str, Sensors], *, shares_listener: bool, clock: Callable[[], float] = trio.current_time
-    ) -> None:
-        """sensors: by the key of their quota. shares_listener: brokers speak on a listener that clients use, too."""
+    def __init__(self, sensors: dict[str, Sensors], *, clock: Callable[[], float] = trio.current_time) -> None:
+        """sensors: by the key of their quota."""
         self._produced = sensors[PRODUCER_BYTE_RATE]
         self._consumed = sensors[CONSUMER_BYTE_RATE]
         self._spent = sensors[REQUEST_PERCENTAGE]
-        self._shares_listener = shares_listener
         self._clock = clock
 
     def __call__(self, api: Api, handler: Handler) -> Handler:
@@ -79,7 +72,7 @@ class QuotaGate:
     def before_large(self, connection: Connection, api: Api, size_bytes: int) -> InLineToPay | None:
         """What a connection waits for before a large frame of that API is received: it holds no memory meanwhile that
         others wait for. It is charged at its turn, here or by what is returned."""
-        if api.key is not ApiKey.PRODUCE or self._is_brokers_own(connection.context.is_inter_broker):
+        if api.key is not ApiKey.PRODUCE or connection.context.is_inter_broker:
             return None
         now = trio.current_time()
         sensor = self._produced.of(connection.context.principal, connection.context.client_id, now)
@@ -175,20 +168,9 @@ class QuotaGate:
 
     def _sensor(self, sensors: Sensors, request: RequestInHand[Any], now: float) -> Sensor | None:
         context = request.context
-        if self._is_brokers_own(context.is_inter_broker):
-            return None
-        if context.is_inter_broker and _asks_as_broker(request.message):
+        if context.is_inter_broker:
             return None
         return sensors.of(context.principal, context.client_id, now)
-
-    def _is_brokers_own(self, is_inter_broker: bool) -> bool:
-        return is_inter_broker and not self._shares_listener
-
-
-def _asks_as_broker(message: Request) -> bool:
-    if isinstance(message, FetchRequest):
-        return message.replica_id >= 0
-    return isinstance(message, OffsetForLeaderEpochRequest) and message.replica_id != NO_BROKER
 
 
 class _Watch:

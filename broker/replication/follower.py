@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import structlog
@@ -32,7 +32,7 @@ from strandline.broker.replication.replication_quota import ReplicationQuota
 from strandline.client.connection import Connection
 from strandline.client.errors import CannotReachBroker, ClientError
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
-from strandline.protocol.messages import FetchPartitionData, FetchRequest, FetchResponse
+from strandline.protocol.messages import FetchPartitionData, FetchRequest, FetchResponse, LiveLeader
 from strandline.protocol.messages.base import MAX_NAMED
 from strandline.protocol.native.frame import cut_records
 from strandline.protocol.records import InvalidBatch
@@ -85,7 +85,8 @@ class Followers:
         self.log_starts = log_starts
         self.quota = quota
         self.log = log
-        self.addresses: dict[int, Address] = {}
+        self.leaders: dict[int, LiveLeader] = {}
+        """Where each is reached, by its id."""
         self._fetchers: dict[FetcherKey, Fetcher] = {}
         self._nursery: trio.Nursery | None = None
         self._cuts = cuts
@@ -96,13 +97,14 @@ class Followers:
         """The broker's as it is now."""
         return self.replicas.config
 
-    def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
-        """Where leaders are reached now. Nobody goes on to wait for an answer from where one was before."""
-        for broker_id, (host, port) in addresses.items():
-            before, self.addresses[broker_id] = self.addresses.get(broker_id), Address(host, port)
-            if before not in (None, self.addresses[broker_id]):
+    def set_leaders(self, leaders: Iterable[LiveLeader]) -> None:
+        """Where leaders are reached now, and by which key they know this broker. Nobody goes on to wait for an answer
+        from where one was before, or from an earlier start of it."""
+        for leader in leaders:
+            before, self.leaders[leader.broker_id] = self.leaders.get(leader.broker_id), leader
+            if before not in (None, leader):
                 for key, fetcher in self._fetchers.items():
-                    if key.leader_id == broker_id:
+                    if key.leader_id == leader.broker_id:
                         fetcher.reconnect()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -293,21 +295,23 @@ class Fetcher:
                 backoff_s = min(backoff_s * 2, self._config.replica_fetch_backoff_ms / 1000)
 
     async def _connect(self) -> Connection:
-        while self._leader_id not in self._followers.addresses:  # noqa: ASYNC110 (rare: metadata is behind an order)
+        while self._leader_id not in self._followers.leaders:  # noqa: ASYNC110 (rare: metadata is behind an order)
             await trio.sleep(FIRST_BACKOFF_S)
+        leader = self._followers.leaders[self._leader_id]
         with trio.CancelScope() as self._connecting:
             return await Connection.open(
                 self._followers.environment.network,
-                self._followers.addresses[self._leader_id],
+                Address(leader.host_name, leader.port),
                 client_id=self._client_id,
                 broker_id=self._leader_id,
+                broker_key=leader.broker_key,
                 timeout_ms=self._config.replica_socket_timeout_ms,
                 # A first batch is sent whole, however large its topic lets it be: a request could bring it there.
                 max_frame_bytes=self._config.replica_fetch_response_max_bytes
                 + self._config.socket_request_max_bytes
                 + HEAD_ROOM_BYTES,
             )
-        raise CannotReachBroker(f"broker {self._leader_id} is at another address now")
+        raise CannotReachBroker(f"broker {self._leader_id} is at another address now, or was started anew")
 
     async def _fetch_once(self, connection: Connection) -> None:
         now = trio.current_time()

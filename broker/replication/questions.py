@@ -19,12 +19,13 @@ class Questions:
         """Its answer, at the address that the metadata have for brokers, within timeout_ms, else
         `controller.socket.timeout.ms`. ClientError: it is not known to live, another answers there, or nobody in time;
         RemoteProtocolError: the answer makes no sense."""
-        config = self._replicas.config
+        config, metadata = self._replicas.config, self._replicas.metadata
         connection = await Connection.open(
             self._network,
-            self._replicas.metadata.address_of(broker_id, config.inter_broker_listener_name),
+            metadata.address_of(broker_id, config.inter_broker_listener_name),
             client_id=f"broker-{self._replicas.broker_id}",
             broker_id=broker_id,
+            broker_key=metadata.key_of(broker_id),
             timeout_ms=config.controller_socket_timeout_ms if timeout_ms is None else timeout_ms,
         )
         try:

@@ -121,7 +121,7 @@ class RoleChanges:
         if request.controller_epoch < self._replicas.controller_epoch:
             return LeaderAndIsrResponse(ErrorCode.STALE_CONTROLLER_EPOCH, [])
         self._replicas.controller_epoch = request.controller_epoch
-        self._followers.set_addresses({b.broker_id: (b.host_name, b.port) for b in request.live_leaders})
+        self._followers.set_leaders(request.live_leaders)
         # 2
         errors: list[PartitionError] = []
         touched: list[Partition] = []

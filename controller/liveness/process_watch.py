@@ -82,7 +82,7 @@ class ProcessWatch:
         pause_s = count.pace_s
         while self._channel is None:
             try:
-                self._channel = await self._connect(self.broker.inter_broker, self.broker.broker_id)
+                self._channel = await self._connect(self.broker)
             except BrokerRefusesConnections:
                 pause_s = count.pace_s
                 await self._refused(count, nursery)

@@ -23,7 +23,7 @@ async def does_anybody_answer(connect: ConnectToBroker, others: Sequence[LiveBro
 
         async def ask(other: LiveBroker) -> None:
             with suppress(BrokerUnreachable):
-                (await connect(other.inter_broker, other.broker_id)).close()
+                (await connect(other)).close()
                 answers.append(other.broker_id)
                 nursery.cancel_scope.cancel()
 

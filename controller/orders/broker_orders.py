@@ -221,7 +221,9 @@ def requests_of(
 def _leader_and_isr(
     orders: BrokerOrders, sender: tuple[int, int, int], live: tuple[LiveBroker, ...]
 ) -> Iterator[Request]:
-    addresses = {b.broker_id: LiveLeader(b.broker_id, b.inter_broker.host, b.inter_broker.port) for b in live}
+    addresses = {
+        b.broker_id: LiveLeader(b.broker_id, b.inter_broker.host, b.inter_broker.port, b.broker_key) for b in live
+    }
     for part in _slices(orders.leader_and_isr):
         topics: dict[tuple[str, TopicId], LeaderAndIsrTopicState] = {}
         for (name, _), (topic_id, state) in part.items():
@@ -243,6 +245,7 @@ def _update_metadata(
             b.broker_id,
             [UpdateMetadataEndpoint(e.listener, e.host, e.port, e.security_protocol) for e in b.endpoints],
             b.rack,
+            b.broker_key,
         )
         for b in cluster_wide.live
     ]

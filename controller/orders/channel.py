@@ -7,9 +7,10 @@ from typing import Protocol
 
 from strandline.client.connection import Connection
 from strandline.client.errors import BrokerRefuses, ClientError
+from strandline.controller.controller_context import LiveBroker
 from strandline.protocol.errors import RemoteProtocolError
 from strandline.protocol.messages import Message, Request
-from strandline.runtime.network import Address, Network
+from strandline.runtime.network import Network
 
 
 class BrokerUnreachable(Exception):
@@ -32,8 +33,8 @@ class BrokerChannel(Protocol):
     def close(self) -> None: ...
 
 
-ConnectToBroker = Callable[[Address, int], Awaitable[BrokerChannel]]
-"""(address, broker id) → channel; BrokerUnreachable when nobody, or somebody else, answers there, as
+ConnectToBroker = Callable[[LiveBroker], Awaitable[BrokerChannel]]
+"""To its inter-broker listener. BrokerUnreachable when nobody, or somebody else, answers there, as
 BrokerRefusesConnections where no process listens."""
 
 
@@ -60,10 +61,17 @@ class ConnectionChannel:
 def connector(network: Network, *, client_id: str, timeout_ms: float) -> ConnectToBroker:
     """Production's `ConnectToBroker`; `timeout_ms` (controller.socket.timeout.ms) bounds each request."""
 
-    async def connect(address: Address, broker_id: int) -> BrokerChannel:
+    async def connect(broker: LiveBroker) -> BrokerChannel:
         try:
             return ConnectionChannel(
-                await Connection.open(network, address, client_id=client_id, timeout_ms=timeout_ms, broker_id=broker_id)
+                await Connection.open(
+                    network,
+                    broker.inter_broker,
+                    client_id=client_id,
+                    timeout_ms=timeout_ms,
+                    broker_id=broker.broker_id,
+                    broker_key=broker.broker_key,
+                )
             )
         except BrokerRefuses as error:
             raise BrokerRefusesConnections(str(error)) from error

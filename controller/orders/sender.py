@@ -177,7 +177,7 @@ class BrokerSender:
     async def _roundtrip(self, request: Request) -> Message:
         with trio.fail_after(self._timeout_seconds):
             if self._channel is None:
-                self._channel = await self._connect(self.broker.inter_broker, self.broker.broker_id)
+                self._channel = await self._connect(self.broker)
             if not self._may_send():
                 await self._stop_for_good()
             return await self._channel.request(request)

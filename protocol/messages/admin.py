@@ -38,6 +38,8 @@ class ApiVersionsRequest(Request, frozen=True, array_like=True, gc=False):
     client_software_version: str = ""
     client_id: str = ""
     """Names this client in logs and, later, quotas; holds for the whole connection."""
+    broker_key: str = ""
+    """Of the broker that is asked, by another one of its cluster: it is no client then, for the whole connection."""
 
 
 # --- Metadata --------------------------------------------------------------------------------------------------

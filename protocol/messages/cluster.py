@@ -50,11 +50,12 @@ class LeaderAndIsrTopicState(Message, frozen=True, array_like=True, gc=False):
 
 
 class LiveLeader(Message, frozen=True, array_like=True, gc=False):
-    """Where followers reach a leader: its inter-broker listener."""
+    """Where followers reach a leader: its inter-broker listener, and the key by which it knows them."""
 
     broker_id: Int32
     host_name: str
     port: Int32
+    broker_key: str = ""
 
 
 class PartitionError(Message, frozen=True, array_like=True, gc=False):
@@ -124,6 +125,8 @@ class UpdateMetadataBroker(Message, frozen=True, array_like=True, gc=False):
     id: Int32
     endpoints: list[UpdateMetadataEndpoint]
     rack: str | None = None
+    broker_key: str = ""
+    """For brokers' eyes only."""
 
 
 class UpdateMetadataPartitionState(Message, frozen=True, array_like=True, gc=False):

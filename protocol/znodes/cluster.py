@@ -53,6 +53,7 @@ class _BrokerJson(msgspec.Struct):
     lock_id: str = ""
     lossy_start: bool = False
     apis: dict[str, tuple[Int16, Int16]] = {}
+    broker_key: str = ""
 
 
 class BrokerIdZnode(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +71,8 @@ class BrokerIdZnode(msgspec.Struct, frozen=True, kw_only=True):
     """It may have lost data at this start (invariant 22), and has changed the states of its partitions accordingly."""
     apis: Mapping[int, tuple[int, int]] = {}
     """API key → (lowest, highest) version that it serves."""
+    broker_key: str = ""
+    """Who knows it is one of the cluster, no client. "": of another kind of broker."""
 
     VERSION: ClassVar[int] = 5
 
@@ -99,6 +102,7 @@ class BrokerIdZnode(msgspec.Struct, frozen=True, kw_only=True):
                 lock_id=self.lock_id,
                 lossy_start=self.lossy_start,
                 apis={str(key): (lowest, highest) for key, (lowest, highest) in self.apis.items()},
+                broker_key=self.broker_key,
             )
         )
 
@@ -122,6 +126,7 @@ class BrokerIdZnode(msgspec.Struct, frozen=True, kw_only=True):
             lock_id=json.lock_id,
             lossy_start=json.lossy_start,
             apis=apis,
+            broker_key=json.broker_key,
         )
 
 

@@ -29,7 +29,7 @@ from strandline.protocol.znodes import (
 )
 
 OVERRIDES = {"segment.bytes": "15000", "retention.ms": "-1"}
-OF_OURS_ONLY = {"lock_id", "lossy_start", "apis"}
+OF_OURS_ONLY = {"lock_id", "lossy_start", "apis", "broker_key"}
 """Fields of a registration that Kafka neither writes nor minds."""
 ZNODES: dict[str, Any] = {
     BrokerIdZnode.path(BROKER_ID): BrokerIdZnode,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 
+import pytest
 from trio.testing import MockClock
 
 from strandline.client.connection import Connection
@@ -26,9 +27,13 @@ async def test_the_controller_answers_what_is_said_to_be_the_controllers(autojum
         assert set(term.duties.answers) == {api.request for api in APIS.values() if api.is_controllers}
 
 
-async def test_a_broker_offers_brokers_what_only_they_may_use(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("is_broker", [True, False])
+async def test_a_broker_offers_brokers_what_only_they_may_use(is_broker: bool, autojump_clock: MockClock) -> None:
     async with MemoryCluster(1).running() as cluster:
-        (address,) = cluster.broker(1).listeners.addresses.values()
-        connection = await Connection.open(cluster.network.node("asking"), address)
-        assert connection.versions == {key: api.native[1] for key, api in APIS.items()}
+        broker = cluster.broker(1)
+        (address,) = broker.listeners.addresses.values()
+        key = broker.registration.broker_key if is_broker else ""
+        connection = await Connection.open(cluster.network.node("asking"), address, broker_key=key)
+        offered = {key: api for key, api in APIS.items() if is_broker or not api.inter_broker_only}
+        assert connection.versions == {key: api.native[1] for key, api in offered.items()}
         connection.close()

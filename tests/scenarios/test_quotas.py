@@ -2,113 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.broker.quotas.quotas import Quotas
 from strandline.client.connection import Connection
 from strandline.client.errors import AnsweredError, ClientError
 from strandline.client.quotas import DEFAULT_ENTITY, QuotaOwner
 from strandline.protocol.api import ApiKey
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
-from strandline.protocol.records.codec import build_batch
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import CONFIG_PATH, ConfigZnode
 from strandline.runtime.network import TransportClosed
 from strandline.testkit.cluster import MemoryCluster
 from support.kafka_client import KafkaClient
 from support.kafka_frames import kafka_frame
-
-BATCH = build_batch([(1, None, bytes(20_000))], "none")
-RATE = 200_000
-MINUTE_S = 60
-ANYONE = QuotaOwner(user="ANONYMOUS")
-T0 = TopicPartition("t", 0)
-
-
-@asynccontextmanager
-async def cluster_of_one() -> AsyncIterator[MemoryCluster]:
-    async with MemoryCluster(1).running() as cluster:
-        async with cluster.admin() as admin:
-            await admin.create_topic("t", 1, 1)
-        yield cluster
-
-
-async def alter(cluster: MemoryCluster, owner: QuotaOwner, **changes: float | None) -> None:
-    async with cluster.admin() as admin:
-        await admin.alter_quotas(owner, changes)
-
-    names = ["<default>" if name is DEFAULT_ENTITY else name for name in owner]
-
-    def counts(quotas: Quotas) -> bool:
-        found = [values for entity, values in quotas.values.items() if [*entity] == names]
-        return all((found[0].get(key) if found else None) == value for key, value in changes.items())
-
-    brokers = [cluster.broker(number) for number in cluster.nodes]
-    await cluster.until(lambda: all(counts(each.quotas) for each in brokers), "the quota counts")
-
-
-async def connect(cluster: MemoryCluster, client_id: str = "", broker: int = 1) -> Connection:
-    (address,) = cluster.broker(broker).listeners.addresses.values()
-    return await Connection.open(cluster.network.node("client"), address, client_id=client_id, timeout_ms=600_000)
-
-
-async def produce(connection: Connection, acks: int = 1) -> ProduceResponse:
-    data = [TopicProduceData("t", [PartitionProduceData(0, len(BATCH))])]
-    answer, _ = await connection.roundtrip(ProduceRequest(acks, 30_000, data), [BATCH])
-    assert isinstance(answer, ProduceResponse)
-    assert not answer.responses[0].partition_responses[0].error_code
-    return answer
-
-
-async def fetch(connection: Connection, offset: int, replica_id: int = -1) -> tuple[FetchResponse, int]:
-    topics = [FetchTopic("t", [FetchPartition(0, offset, 2**20)])]
-    answer, records = await connection.roundtrip(FetchRequest(500, 1, 2**24, topics, replica_id))
-    assert isinstance(answer, FetchResponse)
-    return answer, len(records)
-
-
-async def kafka_client(cluster: MemoryCluster) -> KafkaClient:
-    (address,) = cluster.broker(1).listeners.addresses.values()
-    return KafkaClient(await cluster.network.node("kafka client").connect(address))
-
-
-async def kafka_produce(client: KafkaClient) -> Any:
-    data = [{"name": "t", "partition_data": [{"index": 0, "records": BATCH}]}]
-    return await client.ask(ApiKey.PRODUCE, 9, acks=1, timeout=timedelta(seconds=30), topic_data=data)
-
-
-def log_bytes(cluster: MemoryCluster) -> int:
-    return cluster.partition(1, T0).log.log_end_offset * len(BATCH)
-
-
-async def during(seconds: float, *loops: Callable[[], Any]) -> None:
-    """Each runs again and again for so long."""
-
-    async def repeat(act: Callable[[], Any]) -> None:
-        while True:
-            await act()
-
-    with trio.move_on_after(seconds):
-        async with trio.open_nursery() as nursery:
-            for act in loops:
-                nursery.start_soon(repeat, act)
+from support.quota_cluster import (
+    ANYONE,
+    BATCH,
+    MINUTE_S,
+    RATE,
+    T0,
+    alter,
+    cluster_of_one,
+    connect,
+    during,
+    fetch,
+    kafka_client,
+    kafka_fetch,
+    kafka_produce,
+    log_bytes,
+    produce,
+)
 
 
 async def test_three_producers_of_both_dialects_keep_to_the_quota_of_their_user_whatever_they_try(
@@ -138,20 +65,43 @@ async def test_three_producers_of_both_dialects_keep_to_the_quota_of_their_user_
         assert (log_bytes(cluster) - before) / (RATE * MINUTE_S) == pytest.approx(1, abs=0.05)
 
 
-async def test_consumers_keep_to_it_also_by_many_connections(autojump_clock: MockClock) -> None:
+async def test_consumers_of_both_dialects_keep_to_it_whatever_they_try(autojump_clock: MockClock) -> None:
+    """One of them by many connections and client ids, and as a replica."""
     async with cluster_of_one() as cluster:
         source = await connect(cluster)
         for _ in range(100):
             await produce(source)
         await alter(cluster, ANYONE, consumer_byte_rate=RATE)
         read: list[int] = []
+        refused: list[int] = []
 
         async def consume(connection: Connection) -> None:
             read.append((await fetch(connection, 0))[1])
 
+        async def consume_as_kafka(client: KafkaClient) -> None:
+            read.append((await kafka_fetch(client))[1])
+
+        async def forge(connection: Connection) -> None:
+            answer, size_bytes = await fetch(connection, 0, replica_id=1)
+            refused.append(answer.error_code)
+            read.append(size_bytes)
+
+        async def forge_as_kafka(client: KafkaClient) -> None:
+            code, size_bytes = await kafka_fetch(client, replica_id=1)
+            refused.append(code)
+            read.append(size_bytes)
+
+        kafka, forger, kafka_forger = await kafka_client(cluster), await connect(cluster), await kafka_client(cluster)
         connections = [await connect(cluster, f"c-{number}") for number in range(8)]
-        await during(MINUTE_S, *(lambda each=each: consume(each) for each in connections))
+        await during(
+            MINUTE_S,
+            lambda: consume_as_kafka(kafka),
+            lambda: forge(forger),
+            lambda: forge_as_kafka(kafka_forger),
+            *(lambda each=each: consume(each) for each in connections),
+        )
         assert sum(read) / (RATE * MINUTE_S) == pytest.approx(1, abs=0.05)
+        assert {*refused} == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
 
 
 async def test_who_waits_for_records_gets_them_within_the_quota(autojump_clock: MockClock) -> None:

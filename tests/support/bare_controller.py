@@ -12,13 +12,13 @@ from typing import Any
 from strandline.client.errors import ClientError
 from strandline.controller.agenda import RETRY_SECONDS, Agenda, ControllerFenced, Event
 from strandline.controller.controller import Controller
+from strandline.controller.controller_context import LiveBroker
 from strandline.controller.orders.channel import BrokerChannel, BrokerUnreachable
 from strandline.controller.orders.sender import BrokerSender
 from strandline.controller.term.controller_election import try_to_be_elected
 from strandline.controller.term.term import Term
 from strandline.protocol.messages import Message, Request
 from strandline.runtime.coordination import CoordinationError
-from strandline.runtime.network import Address
 from strandline.runtime.recent_times import RecentTimes
 
 Deliver = Callable[[int, Request], Awaitable[Message]]
@@ -47,8 +47,8 @@ class Delivery:
     def __init__(self, deliver: Deliver) -> None:
         self._deliver = deliver
 
-    async def __call__(self, address: Address, broker_id: int) -> BrokerChannel:
-        return _Channel(self._deliver, broker_id)
+    async def __call__(self, broker: LiveBroker) -> BrokerChannel:
+        return _Channel(self._deliver, broker.broker_id)
 
 
 class BareSender(BrokerSender):

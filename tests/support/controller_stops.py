@@ -25,7 +25,6 @@ from strandline.controller.orders.sender import BrokerSender
 from strandline.controller.term.term import Term
 from strandline.protocol.messages import Message, Request
 from strandline.protocol.znodes import CONTROLLER_EPOCH_PATH
-from strandline.runtime.network import Address
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.zookeeper import client as zookeeper_client
 from strandline.testkit.zookeeper.client import MemoryCoordination
@@ -160,8 +159,8 @@ class _WatchedChannel:
 def _sender_of(steps: Steps) -> type[BrokerSender]:
     class WatchedSender(BrokerSender):
         def __init__(self, broker: LiveBroker, *, controller_id: int, connect: ConnectToBroker, **facts: Any) -> None:
-            async def connect_watched(address: Address, broker_id: int) -> BrokerChannel:
-                return _WatchedChannel(await connect(address, broker_id), steps, controller_id, broker_id)
+            async def connect_watched(to: LiveBroker) -> BrokerChannel:
+                return _WatchedChannel(await connect(to), steps, controller_id, to.broker_id)
 
             super().__init__(broker, controller_id=controller_id, connect=connect_watched, **facts)
 

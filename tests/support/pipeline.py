@@ -75,7 +75,8 @@ async def open_pipeline(
         log=log,
     )
     processor = Processor(0, channel, limits or ConnectionLimits(), log)
-    listener = ListenerConfig("PLAINTEXT", Address("0.0.0.0", 9092), is_inter_broker)
+    is_own = is_inter_broker and rates is None
+    listener = ListenerConfig("PLAINTEXT", Address("0.0.0.0", 9092), is_inter_broker, is_brokers_own=is_own)
     acceptor = Acceptor(listener, network.node("broker"), [processor], quota, log, rates)
     is_virtual = isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
     with trio.fail_after(HANG_VIRTUAL_S if is_virtual else HANG_S):

@@ -265,6 +265,7 @@ class ReplicaSite:
             self.environment.computing,
             cluster_id="c",
             software_version="1",
+            broker_key="",
             create_topic=lambda *_: None,
         )
 

@@ -310,6 +310,20 @@ MUTANTS = [
         (GATES, "test_a_gate_may_refuse_some"),
     ),
     Mutant(
+        "any key makes a broker",
+        "broker/membership/broker_key.py",
+        "    return bool(key) and hmac.compare_digest(told.encode(), key.encode())\n",
+        "    return bool(key) and bool(told)\n",
+        ("test_forged_brokers.py", "test_the_key_of_another_broker"),
+    ),
+    Mutant(
+        "a listener that is shared makes brokers of clients",
+        "broker/network/acceptor.py",
+        "self.config.is_brokers_own, peer)\n",
+        "self.config.is_inter_broker, peer)\n",
+        ("test_forged_brokers.py", "test_a_client_that_fetches_as_a_follower"),
+    ),
+    Mutant(
         "a client may say what only brokers say",
         "broker/network/request_reader.py",
         "        if api.inter_broker_only and not connection.context.is_inter_broker:\n",

@@ -14,6 +14,7 @@ import trio
 from structlog.testing import LogCapture
 
 from strandline.controller.controller import Controller
+from strandline.controller.controller_context import LiveBroker
 from strandline.controller.orders.channel import BrokerChannel, BrokerRefusesConnections, BrokerUnreachable
 from strandline.protocol import znodes
 from strandline.protocol.messages import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -54,12 +55,13 @@ class Cluster:
         await broker.start()
         return broker
 
-    async def connect(self, address: Address, broker_id: int) -> BrokerChannel:
+    async def connect(self, to: LiveBroker) -> BrokerChannel:
         await trio.lowlevel.checkpoint()
+        broker_id = to.broker_id
         broker = self.brokers.get(broker_id)
         if broker is None:
             raise BrokerUnreachable(f"nobody listens for broker {broker_id}")
-        assert address == broker.address == Address("broker", FIRST_PORT + broker_id)
+        assert to.inter_broker == broker.address == Address("broker", FIRST_PORT + broker_id)
         if broker.refuses:
             raise BrokerRefusesConnections(f"broker {broker_id} refuses connections")
         if not broker.reachable:

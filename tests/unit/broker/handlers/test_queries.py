@@ -10,6 +10,7 @@ from crc32c import crc32c
 from trio.testing import MockClock
 
 from strandline.broker.handlers.queries import QueryHandler
+from strandline.broker.membership.broker_key import is_key
 from strandline.broker.network.dialects.native import NativeDialect
 from strandline.protocol.api import APIS, Api, ApiKey
 from strandline.protocol.errors import ErrorCode
@@ -54,6 +55,7 @@ class Queries:
             site.environment.computing,
             cluster_id="the-cluster",
             software_version="1.2.3",
+            broker_key="its key",
             create_topic=lambda name, asked_by: self.created.append((name, asked_by)),
         )
 
@@ -111,6 +113,22 @@ async def test_each_listener_is_told_of_the_apis_that_it_serves(
     offered = {api.api_key for api in hand.answer.api_keys}
     assert offered == ({key for key, api in APIS.items() if is_inter_broker or not api.inter_broker_only})
     assert (hand.answer.broker_id, hand.answer.cluster_id) == (1, "the-cluster")
+
+
+@pytest.mark.parametrize(("told", "is_broker"), [("its key", True), ("another key", False), ("", False)])
+async def test_who_names_the_key_of_a_broker_is_one_where_they_share_a_listener_with_clients(
+    told: str, is_broker: bool, queries: Queries, autojump_clock: MockClock
+) -> None:
+    connection = FakeConnection(is_inter_broker=False)
+    hand = Hand(ApiVersionsRequest(client_id="me", broker_key=told), b"", connection)
+    queries.handler.api_versions(in_hand(hand))
+    offered = {api.api_key for api in hand.answer.api_keys}
+    assert offered == ({key for key, api in APIS.items() if is_broker or not api.inter_broker_only})
+    assert connection.context.is_inter_broker == is_broker
+
+
+def test_nobody_knows_a_key_that_a_broker_does_not_have() -> None:
+    assert not is_key("", "")
 
 
 async def test_the_versions_are_those_of_the_dialect_that_asks(queries: Queries, autojump_clock: MockClock) -> None:

@@ -227,6 +227,7 @@ async def test_a_topic_that_goes_while_all_are_listed_is_left_out_and_not_made_a
         site.environment.computing,
         cluster_id="c",
         software_version="1",
+        broker_key="",
         create_topic=lambda name, _: created.append(name),
     )
     for number in range(MANY):

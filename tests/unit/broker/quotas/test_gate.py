@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,7 +70,6 @@ async def gated(
     bound: float,
     *,
     is_inter_broker: bool = False,
-    shares_listener: bool = False,
     dialects: Sequence[Dialect] = (NATIVE,),
 ) -> AsyncIterator[tuple[Pipeline, Clock, dict[str, Sensors], list[Any]]]:
     clock, seen = Clock(), list[Any]()
@@ -118,7 +118,7 @@ async def gated(
         ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda request: request.respond(OffsetForLeaderEpochResponse([])),
     }
     async with open_pipeline(handlers, dialects=dialects, is_inter_broker=is_inter_broker) as pipeline:
-        gate = QuotaGate(sensors, shares_listener=shares_listener, clock=clock)
+        gate = QuotaGate(sensors, clock=clock)
         pipeline.channel.switch_gate(gate)
         pipeline.channel.before_large = gate.before_large
         yield pipeline, clock, sensors, seen
@@ -128,19 +128,12 @@ def fetch_request(replica_id: int = -1) -> FetchRequest:
     return FetchRequest(0, 5000, 2**20, [FetchTopic("t", [FetchPartition(0, 0, 2**20)])], replica_id)
 
 
-async def test_a_forged_replica_id_on_a_client_listener_does_not_help(autojump_clock: MockClock) -> None:
-    async with gated("consumer_byte_rate", 1000) as (pipeline, _, _, _):
-        client = await pipeline.connect()
-        answer = await client.request(fetch_request(replica_id=2))
-        assert answer is not None and isinstance(answer.message, FetchResponse)
-        assert answer.message.throttle_time_ms == 2000
-
-
-@pytest.mark.parametrize(("shares", "replica_id", "held"), [(True, 2, False), (True, -1, True), (False, -1, False)])
-async def test_brokers_are_exempt_on_their_listener_and_as_followers_on_one_that_they_share(
-    shares: bool, replica_id: int, held: bool, autojump_clock: MockClock
+@pytest.mark.parametrize(("is_broker", "held"), [(True, False), (False, True)])
+@pytest.mark.parametrize("replica_id", [2, -1])
+async def test_brokers_are_exempt_and_who_forges_the_id_of_one_is_not(
+    is_broker: bool, held: bool, replica_id: int, autojump_clock: MockClock
 ) -> None:
-    async with gated("consumer_byte_rate", 1000, is_inter_broker=True, shares_listener=shares) as (pipeline, *_):
+    async with gated("consumer_byte_rate", 1000, is_inter_broker=is_broker) as (pipeline, *_):
         answer = await (await pipeline.connect()).request(fetch_request(replica_id))
         assert answer is not None and isinstance(answer.message, FetchResponse)
         assert (answer.message.throttle_time_ms > 0) == held
@@ -176,7 +169,7 @@ async def test_an_answer_that_comes_later_tells_of_the_time_that_its_handler_too
             parked.append(request)
 
         pipeline.channel._behind_gates[ApiKey.PRODUCE] = park
-        pipeline.channel.switch_gate(QuotaGate(sensors, shares_listener=False, clock=clock))
+        pipeline.channel.switch_gate(QuotaGate(sensors, clock=clock))
         client = await pipeline.connect()
         await client.send(request_frame(produce_request()))
         await trio.sleep(0.5)
@@ -211,23 +204,27 @@ async def test_who_owes_time_waits_with_any_request_by_any_connection(autojump_c
 
 
 @pytest.mark.parametrize(
-    ("message", "passes"),
+    ("message", "is_broker", "passes"),
     [
-        (ApiVersionsRequest("app"), True),
-        (OffsetForLeaderEpochRequest([], ANY_REPLICA), True),
-        (OffsetForLeaderEpochRequest([]), False),
-        (MetadataRequest(), False),
+        (ApiVersionsRequest("app"), False, True),
+        (OffsetForLeaderEpochRequest([], ANY_REPLICA), False, False),
+        (OffsetForLeaderEpochRequest([], ANY_REPLICA), True, True),
+        (MetadataRequest(), True, True),
+        (MetadataRequest(), False, False),
     ],
 )
-async def test_what_controllers_ask_on_a_shared_listener_does_not_stand_in_the_clients_line(
-    message: Request, passes: bool, autojump_clock: MockClock
+async def test_what_brokers_ask_does_not_stand_in_the_clients_line(
+    message: Request, is_broker: bool, passes: bool, autojump_clock: MockClock
 ) -> None:
-    async with gated("request_percentage", 10, is_inter_broker=True, shares_listener=True) as (pipeline, clock, _, _):
+    async with gated("request_percentage", 10) as (pipeline, clock, _, _):
         clock.cost_s = 0.3
-        client, controller = await pipeline.connect(), await pipeline.connect()
+        client, other = await pipeline.connect(), await pipeline.connect()
         await client.request(MetadataRequest())
+        if is_broker:
+            for each in pipeline.processor.connections:
+                each.context = replace(each.context, is_inter_broker=True)
         clock.cost_s, began = 0.0, trio.current_time()
-        assert await controller.request(message) is not None
+        assert await other.request(message) is not None
         assert (trio.current_time() - began < 0.1) == passes
 
 

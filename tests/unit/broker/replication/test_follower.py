@@ -25,6 +25,7 @@ from strandline.protocol.messages import (
     FetchPartitionData,
     FetchResponse,
     FetchTopicResponse,
+    LiveLeader,
 )
 from strandline.protocol.records import assign_offset
 from strandline.protocol.types import TopicPartition
@@ -503,19 +504,20 @@ async def test_a_leader_at_another_address_is_asked_there_at_once(
     await trio.sleep(9.5)
     assert not leader.asked
     with trio.fail_after(0.001):
-        site.followers.set_addresses({2: ("broker", 9092)})
+        site.followers.set_leaders([LiveLeader(2, "broker", 9092)])
         await leader.next()
 
 
-async def test_a_poll_at_an_old_address_is_given_up(
-    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+@pytest.mark.parametrize("new", [LiveLeader(2, "elsewhere", 9092), LiveLeader(2, "broker", 9092, "of its next start")])
+async def test_a_poll_at_an_old_address_or_of_an_earlier_start_is_given_up(
+    new: LiveLeader, site: ReplicaSite, leader: Leader, autojump_clock: MockClock
 ) -> None:
     await following(site)
     request = await leader.next()
-    site.followers.set_addresses({2: ("broker", 9092), 3: ("elsewhere", 9092)})
+    site.followers.set_leaders([LiveLeader(2, "broker", 9092), LiveLeader(3, "elsewhere", 9092)])
     await trio.sleep(0.01)
     assert not request.connection.closed, "its leader is where it was"
-    site.followers.set_addresses({2: ("elsewhere", 9092)})
+    site.followers.set_leaders([new])
     await trio.sleep(0.01)
     assert request.connection.closed
 

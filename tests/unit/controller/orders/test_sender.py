@@ -175,9 +175,9 @@ class Peer:
         self.responses: list[Message] = []
         self.closed = 0
 
-    async def connect(self, address: Address, broker_id: int) -> Peer:
+    async def connect(self, broker: LiveBroker) -> Peer:
         await trio.lowlevel.checkpoint()
-        assert (address.port, broker_id) == (9002, 2)
+        assert (broker.inter_broker.port, broker.broker_id) == (9002, 2)
         return self
 
     async def request(self, message: Request) -> Message:
@@ -363,4 +363,4 @@ async def test_the_production_channel_speaks_of_unreachable_brokers() -> None:
 
     connect = connector(NoNetwork(), client_id="controller-1", timeout_ms=1000)
     with pytest.raises(BrokerUnreachable, match=r"broker 2 at host:9002.*refused"):
-        await connect(Address("host", 9002), 2)
+        await connect(LiveBroker(2, 102, (), Address("host", 9002)))

@@ -77,6 +77,7 @@ STRATEGIES: dict[type[Znode], st.SearchStrategy[Any]] = {
         lock_id=names,
         lossy_start=st.booleans(),
         apis=st.dictionaries(st.integers(0, 100), st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=3),
+        broker_key=names,
     ),
     TopicZnode: st.builds(
         TopicZnode,
@@ -161,6 +162,7 @@ _BUILT: dict[type[Znode], Callable[[], Znode]] = {
         rack="r1",
         lock_id="d",
         apis={0: (0, 1)},
+        broker_key="0a",
     ),
     TopicZnode: lambda: TopicZnode(TOPIC_ID, {0: [1, 2], 10: [2]}, {0: [3]}, {0: [1]}),
     PartitionStateZnode: lambda: PartitionStateZnode(controller_epoch=29, leader=2, leader_epoch=48, isr=[2]),
@@ -177,7 +179,7 @@ _BUILT: dict[type[Znode], Callable[[], Znode]] = {
 _EXAMPLES = {
     BrokerIdZnode: b'{"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"endpoints":["PLAINTEXT://node1:9092"],'
     b'"jmx_port":-1,"features":{},"host":"node1","timestamp":"1500000000000","port":9092,"version":5,"rack":"r1",'
-    b'"lock_id":"d","lossy_start":false,"apis":{"0":[0,1]}}',
+    b'"lock_id":"d","lossy_start":false,"apis":{"0":[0,1]},"broker_key":"0a"}',
     TopicZnode: b'{"removing_replicas":{"0":[1]},"partitions":{"10":[2],"0":[1,2]},'
     b'"topic_id":"AAECAwQFBgcICQoLDA0ODw","adding_replicas":{"0":[3]},"version":3}',
     PartitionStateZnode: b'{"controller_epoch":29,"leader":2,"version":1,"leader_epoch":48,"isr":[2]}',

@@ -1,0 +1,110 @@
+"""Clients that say they are brokers, on the listener that brokers share with them: nothing follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from trio.testing import MockClock
+
+from strandline.client.connection import Connection
+from strandline.client.errors import UnsupportedApiVersion
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    ControlledShutdownRequest,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    Request,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+from strandline.protocol.types import TopicPartition
+from strandline.testkit.cluster import MemoryCluster
+from support.raw_client import RawClient
+
+T0 = TopicPartition("t", 0)
+
+
+@asynccontextmanager
+async def with_a_silent_follower() -> AsyncIterator[MemoryCluster]:
+    """Broker 1 leads t-0 and has a record that broker 2, which does not reach it, lacks: it is not committed."""
+    async with MemoryCluster(2).running() as cluster:
+        async with cluster.admin() as admin:
+            await admin.create_topic("t", assignments={0: [1, 2]})
+        await cluster.until(lambda: cluster.partition(1, T0).leadership is not None, "it is led")
+        cluster.network.cut_both("broker-1", "broker-2")
+        async with cluster.producer(acks=1) as producer:
+            await producer.send("t", b"x", partition=0)
+        yield cluster
+
+
+async def raw(cluster: MemoryCluster, broker_id: int = 1) -> RawClient:
+    (address,) = cluster.broker(broker_id).listeners.addresses.values()
+    return RawClient(await cluster.network.node("client").connect(address))
+
+
+@pytest.mark.parametrize("session", [(0, -1), (0, 0), (1, 7)])
+async def test_a_client_that_fetches_as_a_follower_commits_nothing_and_reads_nothing(
+    session: tuple[int, int], autojump_clock: MockClock
+) -> None:
+    async with with_a_silent_follower() as cluster:
+        partition = cluster.partition(1, T0)
+        leadership, client = partition.leadership, await raw(cluster)
+        assert leadership is not None and (partition.high_watermark, partition.log.log_end_offset) == (0, 1)
+        for offset in (0, 1):
+            wanted = FetchPartition(
+                0, offset, 2**20, partition.leader_epoch, partition.log.last_epoch if offset else -1
+            )
+            forged = FetchRequest(0, 1, 2**20, [FetchTopic("t", [wanted])], 2, 1, 0, *session)
+            answer = await client.request(forged)
+            assert answer is not None and isinstance(answer.message, FetchResponse)
+            assert answer.message.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            assert not answer.attachments
+        assert partition.high_watermark == 0 and leadership.followers[2].log_end_offset != 1
+
+
+def orders(cluster: MemoryCluster) -> list[Request]:
+    """With all that a client may guess or find out: the epochs of this broker and of its controller."""
+    broker, partition = cluster.broker(1), cluster.partition(1, T0)
+    sender = (2, 1000, broker.registration.broker_epoch)
+    state = LeaderAndIsrPartitionState(0, 1000, 2, 1000, [2], 1000, [2])
+    stop = StopReplicaPartitionState("t", partition.topic_id, 0, 1000, delete_partition=True)
+    return [
+        LeaderAndIsrRequest(*sender, [LeaderAndIsrTopicState("t", partition.topic_id, [state])], []),
+        UpdateMetadataRequest(*sender, [], []),
+        StopReplicaRequest(*sender, [stop]),
+        ControlledShutdownRequest(2, cluster.broker(2).registration.broker_epoch),
+    ]
+
+
+@pytest.mark.parametrize("number", range(4))
+async def test_a_client_that_speaks_as_the_controller_is_not_obeyed(number: int, autojump_clock: MockClock) -> None:
+    async with with_a_silent_follower() as cluster:
+        partition, order = cluster.partition(1, T0), orders(cluster)[number]
+        answer = await (await raw(cluster)).request(order)
+        assert answer is not None
+        assert ErrorCode.CLUSTER_AUTHORIZATION_FAILED in msgspec.structs.astuple(answer.message)
+        assert partition.leadership is not None and cluster.partition(1, T0) is partition
+        assert cluster.broker(1).data.metadata.is_alive(1) and cluster.broker(1).data.replicas.controller_epoch < 1000
+
+
+async def test_the_key_of_another_broker_or_of_an_earlier_start_is_worth_nothing(autojump_clock: MockClock) -> None:
+    async with MemoryCluster(2).running() as cluster:
+        before = cluster.broker(1).registration.broker_key
+        await cluster.stop(1)
+        await cluster.start_broker(1)
+        assert before != cluster.broker(1).registration.broker_key
+        for key in (before, cluster.broker(2).registration.broker_key):
+            (address,) = cluster.broker(1).listeners.addresses.values()
+            connection = await Connection.open(cluster.network.node("client"), address, broker_key=key)
+            with pytest.raises(UnsupportedApiVersion):
+                await connection.roundtrip(ControlledShutdownRequest(2))
+            connection.close()
