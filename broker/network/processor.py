@@ -20,6 +20,7 @@ from collections.abc import Callable
 import trio
 
 from strandline.broker.network.connection import Connection
+from strandline.broker.network.held_bytes import HELD_READ_BYTES
 from strandline.broker.network.limits import ConnectionLimits
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import UNCHARGED_REQUEST_BYTES, Held, RequestChannel
@@ -49,6 +50,7 @@ class Processor:
         self.number = number
         self.connections: dict[Connection, None] = {}
         self._channel = channel
+        self._held = channel.held
         self._limits = limits
         self._log = RateLimited(log)
         # The slack lets record checks read a little past their batch without copying it (protocol/records/validation).
@@ -169,8 +171,10 @@ class Processor:
             return Next.END
         if connection.finish_reason is not None:
             return Next.DRAIN
-        view = self._view
         have = len(connection.kept)
+        view = self._view
+        if self._held.are_too_many and not connection.context.is_inter_broker:
+            view = view[: max(have, HELD_READ_BYTES)]
         if have:
             view[:have] = connection.kept
             connection.kept = b""
@@ -205,7 +209,8 @@ class Processor:
     async def _brake(self, connection: Connection) -> None:
         while (brake := connection.brake) is not None and not connection.closed:
             connection.brake = None
-            await brake.wait(connection)
+            with self._held.keeping(len(connection.kept)):
+                await brake.wait(connection)
 
     # --- what must wait ------------------------------------------------------------------------------------------
 
@@ -220,7 +225,8 @@ class Processor:
                 request, remainder, behind = leaving.unfinished
                 if isinstance(remainder, Held):
                     held_since = trio.current_time()
-                    await remainder.brake.wait(connection)
+                    with self._held.keeping(0 if reserved_bytes else leaving.all_bytes + len(connection.kept)):
+                        await remainder.brake.wait(connection)
                     if connection.closed:
                         break
                     leaving.unfinished = None  # it is the channel's now
@@ -309,7 +315,8 @@ class Processor:
             before_large = self._channel.before_large
             if before_large is None or (brake := before_large(connection, api, size_bytes)) is None:
                 return
-            await brake.wait(connection)
+            with self._held.keeping(len(connection.kept)):
+                await brake.wait(connection)
 
     async def _drain(self, connection: Connection) -> str:
         """Wait until the responses that are due have left."""

@@ -31,6 +31,7 @@ import trio
 from strandline.broker.network.burst_counts import count_burst
 from strandline.broker.network.connection import Brake, Connection
 from strandline.broker.network.dialects import Dialect
+from strandline.broker.network.held_bytes import HeldBytes
 from strandline.broker.network.limits import ByteBudget
 from strandline.broker.network.regions import Warm, read_here
 from strandline.broker.network.request import Remainder, RequestInHand
@@ -189,6 +190,8 @@ class RequestChannel:
         }
         self.before_large: Callable[[Connection, Api, int], Brake | None] | None = None
         """What a connection waits for before a large frame of that API, of so many bytes, is received."""
+        self.held = HeldBytes()
+        """What connections that a gate holds have received."""
         self.read_failed = read_failed
         self.warm = warm
         self.dirty = unflushed_connections.dirty

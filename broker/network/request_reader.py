@@ -87,6 +87,11 @@ class Leaving:
             return 0
         return sum(r.header.size_bytes for r in (self.unfinished.request, *self.unfinished.behind))
 
+    @property
+    def all_bytes(self) -> int:
+        """Also of what ended the burst."""
+        return self.size_bytes + (0 if self.queued is None else self.queued.header.size_bytes)
+
     def own_bytes(self) -> None:
         """Take all of it out of the buffer that it was received into."""
         if self.unfinished is not None:
