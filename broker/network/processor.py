@@ -273,7 +273,7 @@ class Processor:
         budget = self._channel.budget_of(api)
         have = charged = 0
         try:
-            await self._before_large(connection, api, size)
+            held_s = await self._before_large(connection, api, size)
             await budget.reserve(size)
             charged = size
             if connection.closed:
@@ -297,6 +297,8 @@ class Processor:
                 reads += 1
                 if reads % BURSTS_PER_TURN == 0:
                     await trio.lowlevel.checkpoint()
+            if held_s:
+                connection.counts.rows[api.key].throttle.add(held_s * 1e6, 1)
             await connection.wait_for_room()
             _, next_ = self._request_reader.take(connection, buffer, view, have, is_shared=False)
             if next_ is Next.QUEUED:
@@ -309,14 +311,17 @@ class Processor:
                 connection.before_frame = None
             budget.release(charged)
 
-    async def _before_large(self, connection: Connection, api: Api, size_bytes: int) -> None:
-        """Ask the gate until it lets the frame in: what it waits for may be another quota by then."""
+    async def _before_large(self, connection: Connection, api: Api, size_bytes: int) -> float:
+        """Ask the gate until it lets the frame in: what it waits for may be another quota by then. Returns the seconds
+        that it was held."""
+        began = trio.current_time()
         while connection.before_frame is None and not connection.closed:
             before_large = self._channel.before_large
             if before_large is None or (brake := before_large(connection, api, size_bytes)) is None:
-                return
+                break
             with self._held.keeping(len(connection.kept)):
                 await brake.wait(connection)
+        return trio.current_time() - began
 
     async def _drain(self, connection: Connection) -> str:
         """Wait until the responses that are due have left."""

@@ -8,8 +8,9 @@ connections that share a quota pass together what one of them would.
 Where the quota is altered or removed everybody is let go at once (`let_go`), and what is in line comes to the gate
 again, frames that are still to be received, too. A connection that closes leaves the line, also where its peer does:
 that shows within a second or two (`Connection.is_left`), and its request is neither handled nor charged. Or each client
-that gives up and comes again would stand behind its own dead request. What has no answer (acks=0) stays, unless it is a
-large frame, of which that is not known before it is received: nobody asks for it again.
+that gives up and comes again would stand behind its own dead request. What has no answer (acks=0) stays, since nobody
+asks for it again; unless it is a large frame, of which that is not known before it is received. Of those, what a client
+sent and closed behind is dropped, as acks=0 allows.
 """
 
 from __future__ import annotations

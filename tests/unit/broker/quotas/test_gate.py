@@ -298,6 +298,8 @@ async def test_a_large_frame_is_not_received_while_something_is_owed(autojump_cl
             assert (len(seen), data.used_bytes) == (1, 0)
         await trio.sleep(5)
         assert len(seen) == 2
+        throttled = pipeline.channel.counts.rows[ApiKey.PRODUCE].throttle
+        assert throttled.total / 1e6 == pytest.approx(3 + 2.5 + 4, abs=0.1), "both were muted; between, one was in line"
 
 
 @pytest.mark.parametrize("size", [600_000, 2_000_000])
