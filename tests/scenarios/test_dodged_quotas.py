@@ -1,0 +1,213 @@
+"""A minute of each quota that counts no bytes: three clients of both dialects try, and who has a quota of their own
+notice nothing. (Bytes: `test_quotas`.)"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from strandline.broker.quotas.gate import QuotaGate
+from strandline.client.connection import Connection
+from strandline.client.errors import ClientError
+from strandline.client.quotas import QuotaOwner
+from strandline.protocol.api import ApiKey
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    MetadataRequest,
+    OffsetForLeaderEpochRequest,
+)
+from strandline.protocol.types import ANY_REPLICA
+from strandline.runtime.network import TransportClosed
+from strandline.testkit.cluster import MemoryCluster
+from support.kafka_client import KafkaClient
+from support.quota_cluster import (
+    ANYONE,
+    MINUTE_S,
+    alter,
+    cluster_of_one,
+    connect,
+    during,
+    fetch,
+    kafka_client,
+    produce,
+)
+
+OTHER = QuotaOwner(user="ANONYMOUS", client_id="other")
+PERCENT = 10
+COST_S = 0.02
+"""Of the event loop, by each request that is timed."""
+MUTATIONS_PER_S = 2
+CONNECTIONS_PER_S = 5
+SAVED_UP_S = 30
+"""By then is used up what somebody may ask for at first who was quiet: what all windows give."""
+SUSPECT, BYSTANDER = "10.0.0.7", "10.0.0.8"
+
+
+def names() -> Iterator[str]:
+    return (f"made-{number}" for number in range(100_000))
+
+
+async def anew(cluster: MemoryCluster, client_ids: Iterator[str], act: Callable[[Connection], Awaitable[Any]]) -> None:
+    """By a connection and a client id that were never seen: who was muted is another one."""
+    connection = await connect(cluster, next(client_ids))
+    try:
+        await act(connection)
+    finally:
+        connection.close()
+
+
+class CostlyHandlers:
+    """The clock of a gate: what is timed by it takes COST_S, though no time passes. It is looked at when a handler
+    begins, when it answers and when it ends."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def __call__(self) -> float:
+        self.looks += 1
+        return self.looks * COST_S / 2
+
+
+@asynccontextmanager
+async def with_a_bystander(cluster: MemoryCluster, begin: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Somebody with another quota writes all the time, and it takes no longer from `begin` on than before."""
+    other = await connect(cluster, "other")
+    took_s: list[float] = []
+
+    async def write() -> None:
+        began = trio.current_time()
+        assert (await produce(other)).throttle_time_ms == 0
+        took_s.append(trio.current_time() - began)
+        await trio.sleep(0.1)
+
+    await during(10, write)
+    before_s = max(took_s)
+    took_s.clear()
+    await begin()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(during, 10 * MINUTE_S, write))
+        yield
+        nursery.cancel_scope.cancel()
+    assert len(took_s) > 5 * MINUTE_S and max(took_s) == pytest.approx(before_s)
+
+
+async def test_the_time_of_the_event_loop_is_held_whatever_its_clients_try(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By many connections and client ids, as a replica, by cheap questions of any API."""
+    clock = CostlyHandlers()
+    monkeypatch.setattr("strandline.broker.server.QuotaGate", partial(QuotaGate, clock=clock))
+    async with cluster_of_one() as cluster:
+        await alter(cluster, OTHER, request_percentage=100_000)
+        fair, kafka = await connect(cluster, "fair"), await kafka_client(cluster)
+        many = [await connect(cluster, f"dodger-{number}") for number in range(8)]
+        forger = await connect(cluster, "broker-2")
+        sensors = cluster.broker(1).quotas.sensors["request_percentage"]
+        answered, fresh = 0, names()
+
+        async def counted(ask: Callable[[], Awaitable[Any]]) -> None:
+            nonlocal answered
+            await ask()
+            answered += 1
+
+        async def ask_anew(connection: Connection) -> None:
+            await counted(partial(connection.roundtrip, MetadataRequest([])))
+
+        loops = [
+            partial(counted, partial(fair.roundtrip, MetadataRequest([]))),
+            partial(counted, partial(kafka.ask, ApiKey.METADATA, 8, topics=[])),
+            partial(counted, partial(fetch, forger, 0, 1)),
+            partial(counted, partial(many[0].roundtrip, OffsetForLeaderEpochRequest([], ANY_REPLICA))),
+            *(partial(counted, partial(each.roundtrip, MetadataRequest([]))) for each in many[1:]),
+            *[partial(anew, cluster, fresh, ask_anew)] * 4,
+        ]
+        async with with_a_bystander(cluster, partial(alter, cluster, ANYONE, request_percentage=PERCENT)):
+            await during(MINUTE_S, *loops)
+        assert answered * COST_S / (MINUTE_S * PERCENT / 100) == pytest.approx(1, abs=0.05)
+        assert sensors.bounds
+
+
+async def test_partitions_are_created_at_the_rate_of_the_quota_whatever_its_clients_try(
+    autojump_clock: MockClock,
+) -> None:
+    """By many connections and client ids, and by versions of which some know the error and one does not."""
+    async with cluster_of_one() as cluster:
+        fresh, made = names(), list[float]()
+
+        def note(codes: list[int]) -> None:
+            assert {*codes} <= {ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED}
+            made.extend(trio.current_time() for code in codes if code == ErrorCode.NONE)
+
+        async def create(connection: Connection) -> None:
+            request = CreateTopicsRequest([CreatableTopic(next(fresh), 1, 1)])
+            answer, _ = await connection.roundtrip(request)
+            assert isinstance(answer, CreateTopicsResponse)
+            note([each.error_code for each in answer.topics])
+            await trio.sleep(0.2)
+
+        async def create_as_kafka(client: KafkaClient, version: int) -> None:
+            topic = {"name": next(fresh), "num_partitions": 1, "replication_factor": 1}
+            fields = {"topics": [topic], "timeout": timedelta(seconds=30), "validate_only": False}
+            answer = await client.ask(ApiKey.CREATE_TOPICS, version, **fields)
+            note([each.error_code for each in answer.topics])
+            await trio.sleep(0.2)
+
+        new, old = await kafka_client(cluster), await kafka_client(cluster)
+        many = [await connect(cluster, f"c-{number}") for number in range(4)]
+        async with with_a_bystander(cluster, partial(alter, cluster, ANYONE, controller_mutation_rate=MUTATIONS_PER_S)):
+            loops = [partial(create_as_kafka, new, 7), partial(create_as_kafka, old, 4)]
+            loops += [partial(anew, cluster, fresh, create)] * 2
+            began = trio.current_time() + SAVED_UP_S
+            await during(SAVED_UP_S + MINUTE_S, *loops, *(partial(create, each) for each in many))
+        in_a_minute = sum(at >= began for at in made)
+        assert in_a_minute / (MUTATIONS_PER_S * MINUTE_S) == pytest.approx(1, abs=0.05)
+
+
+async def test_an_address_connects_at_the_rate_of_its_quota_whatever_it_tries(autojump_clock: MockClock) -> None:
+    """In both dialects, by many client ids, several at once; another address connects as before."""
+    async with cluster_of_one() as cluster:
+        (listener,) = cluster.broker(1).listeners.addresses.values()
+        suspect = cluster.network.node("suspect", SUSPECT)
+        bystander = cluster.network.node("bystander", BYSTANDER)
+        fresh, served, took_s = names(), list[float](), list[float]()
+
+        async def connect_anew() -> None:
+            with suppress(ClientError):
+                (await Connection.open(suspect, listener, client_id=next(fresh))).close()
+                served.append(trio.current_time())
+
+        async def connect_as_kafka() -> None:
+            client = KafkaClient(await suspect.connect(listener))
+            with suppress(AssertionError, TransportClosed):
+                await client.ask(ApiKey.METADATA, 8, topics=[])
+                served.append(trio.current_time())
+            client.transport.close()
+
+        async def look_on() -> None:
+            began = trio.current_time()
+            (await Connection.open(bystander, listener)).close()
+            took_s.append(trio.current_time() - began)
+            await trio.sleep(0.5)
+
+        await during(5, look_on)
+        before_s = max(took_s)
+        async with cluster.admin() as admin:
+            await admin.alter_quotas(QuotaOwner(ip=SUSPECT), {"connection_creation_rate": CONNECTIONS_PER_S})
+        await trio.sleep(1)
+        took_s.clear()
+        async with with_a_bystander(cluster, trio.lowlevel.checkpoint):
+            began = trio.current_time() + SAVED_UP_S
+            await during(SAVED_UP_S + MINUTE_S, look_on, *([connect_anew] * 4), connect_as_kafka, connect_as_kafka)
+        in_a_minute = sum(at >= began for at in served)
+        assert in_a_minute / (CONNECTIONS_PER_S * MINUTE_S) == pytest.approx(1, abs=0.05)
+        assert len(took_s) > 100 and max(took_s) == pytest.approx(before_s)
