@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 import pytest
@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 from strandline.client.connection import Connection
 from strandline.client.errors import UnsupportedApiVersion
+from strandline.protocol.api import APIS
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     ControlledShutdownRequest,
@@ -108,3 +109,20 @@ async def test_the_key_of_another_broker_or_of_an_earlier_start_is_worth_nothing
             with pytest.raises(UnsupportedApiVersion):
                 await connection.roundtrip(ControlledShutdownRequest(2))
             connection.close()
+
+
+async def test_no_answer_to_a_client_no_status_and_no_line_of_a_log_has_a_key(autojump_clock: MockClock) -> None:
+    async with MemoryCluster(2).running() as cluster:
+        keys = [cluster.broker(number).registration.broker_key for number in (1, 2)]
+        told = list(cluster.history)
+        client, asked = await raw(cluster), 0
+        for api in APIS.values():
+            with suppress(TypeError):  # some name what they are about
+                answer = await client.request(api.request())
+                assert answer is not None
+                told.append(repr(answer))
+                asked += 1
+        told.append(repr(cluster.broker(1).health.check()))
+        assert asked > 5 and "host" in "".join(told)
+        assert len({*keys}) == 2 and all(len(key) == 32 for key in keys)
+        assert not [line for line in told for key in keys if key in line]
