@@ -4,8 +4,7 @@ groups as it likes. What is left out is counted, by family, so that nobody takes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from prometheus_client.core import Metric
@@ -40,11 +39,10 @@ class Bounds:
     def __init__(self) -> None:
         self._left_out: dict[str, int] = {}
 
-    def first(self, family: str, rows: Iterable[T], limit: int) -> Iterator[T]:
-        """The first rows, lazily; the others are counted, not made."""
-        taken = iter(rows)
-        yield from islice(taken, limit)
-        self.note(family, sum(1 for _ in taken))
+    def first(self, family: str, rows: Sequence[T], limit: int) -> Sequence[T]:
+        """The first rows; the others are counted."""
+        self.note(family, max(len(rows) - limit, 0))
+        return rows[:limit]
 
     def note(self, family: str, left_out: int) -> None:
         """So many of a family are not told."""

@@ -34,12 +34,13 @@ def counter(name: str, help_text: str, value: float) -> Metric:
     return CounterMetricFamily(name, help_text, value)
 
 
-def gauges(name: str, help_text: str, labels: Sequence[str], rows: Iterable[Labelled]) -> Iterator[Metric]:
+def gauges(name: str, help_text: str, labels: Sequence[str], rows: Iterable[Labelled | None]) -> Iterator[Metric]:
+    """None among the rows: what was looked at and is not told, which is as much work and fills slices, too."""
     return _slices(GaugeMetricFamily, name, help_text, labels, rows)
 
 
-def counters(name: str, help_text: str, labels: Sequence[str], rows: Iterable[Labelled]) -> Iterator[Metric]:
-    """name: without `_total`."""
+def counters(name: str, help_text: str, labels: Sequence[str], rows: Iterable[Labelled | None]) -> Iterator[Metric]:
+    """name: without `_total`. rows: see `gauges`."""
     return _slices(CounterMetricFamily, name, help_text, labels, rows)
 
 
@@ -93,11 +94,12 @@ def _slices(
     name: str,
     help_text: str,
     labels: Sequence[str],
-    rows: Iterable[Labelled],
+    rows: Iterable[Labelled | None],
 ) -> Iterator[Metric]:
     taken = iter(rows)
     while piece := list(islice(taken, SLICE_SAMPLES)):
         family = kind(name, help_text, labels=labels)
-        for values, figure in piece:
-            family.add_metric(values, figure)
+        for row in piece:
+            if row is not None:
+                family.add_metric(*row)
         yield family

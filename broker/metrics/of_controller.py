@@ -170,8 +170,8 @@ class OfController:
             ],
         )
         name = "kafka_topic_partitions"
-        topics = list(context.topics.values())
-        rows = self._bounds.first(name, (((t.name,), float(len(t.assignment))) for t in topics), MAX_TOPICS)
+        told = self._bounds.first(name, list(context.topics.values()), MAX_TOPICS)
+        rows = (((topic.name,), float(len(topic.assignment))) for topic in told)
         yield from gauges(name, "Partitions of each topic", ("topic",), rows)
 
 

@@ -11,7 +11,7 @@ lags.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain
 from typing import NamedTuple
 
 from prometheus_client.core import Metric
@@ -69,7 +69,7 @@ class OfGroups:
         self._bounds = bounds
 
     def __call__(self) -> Iterator[Metric]:
-        groups = [each for shard in self._coordinator.shards.values() for each in (shard.groups or {}).values()]
+        groups = list(chain.from_iterable((shard.groups or {}).values() for shard in self._coordinator.shards.values()))
         yield from _sizes(groups)
         counts = self._coordinator.counts
         for name, text, value in (
@@ -82,10 +82,16 @@ class OfGroups:
         yield from self._each(groups)
 
     def _each(self, groups: list[Coordinated]) -> Iterator[Metric]:
-        told = list(islice((each for each in groups if may_be_a_label(each.group.group_id)), MAX_GROUPS))
-        members = f"{_GROUP}_members"
+        members, text = f"{_GROUP}_members", "Members of each group"
+        told: list[Coordinated] = []
+        for number, each in enumerate(groups, 1):
+            if len(told) == MAX_GROUPS:
+                break
+            if may_be_a_label(each.group.group_id):
+                told.append(each)
+            if number % SLICE_SAMPLES == 0:
+                yield Metric(members, text, "gauge")
         self._bounds.note(members, len(groups) - len(told))
-        text = "Members of each group"
         rows = [((each.group.group_id,), float(len(each.group.members))) for each in told]
         yield from gauges(members, text, ("consumergroup",), rows)
         places: list[_Place] = []
@@ -145,7 +151,7 @@ def _per_partition(places: list[_Place]) -> Iterator[Metric]:
     labels = (*_LABELS, "partition")
     offsets = (((p.group, p.topic, str(p.partition)), float(p.committed)) for p in places)
     yield from gauges(f"{_GROUP}_current_offset", _CURRENT_OFFSET, labels, offsets)
-    lags = (((p.group, p.topic, str(p.partition)), float(p.lag)) for p in places if p.lag is not None)
+    lags = (((p.group, p.topic, str(p.partition)), float(lag)) if (lag := p.lag) is not None else None for p in places)
     yield from gauges(f"{_GROUP}_lag", "How far each group is behind", labels, lags)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from prometheus_client.core import Metric
 
 from strandline.broker.metrics.bounds import MAX_PARTITIONS, Bounds
-from strandline.broker.metrics.families import Labelled, gauges
+from strandline.broker.metrics.families import SLICE_SAMPLES, Labelled, gauges
 from strandline.broker.metrics.of_controller import Leaderless
 from strandline.broker.replication.leadership import Leadership
 from strandline.broker.replication.partition import Partition
@@ -40,7 +40,12 @@ class OfPartitions:
     def __call__(self) -> Iterator[Metric]:
         if not self._is_per_partition():
             return
-        led = [each for each in self._replicas.partitions.values() if each.leadership is not None]
+        led: list[Partition] = []
+        for number, each in enumerate(list(self._replicas.partitions.values()), 1):
+            if each.leadership is not None:
+                led.append(each)
+            if number % (SLICE_SAMPLES * 4) == 0:  # without a sample: for the loop to turn
+                yield Metric("kafka_topic_partition_current_offset", _OF_LED["current_offset"][0], "gauge")
         leaderless = self._leaderless()
         for name, (text, figure) in _OF_LED.items():
             family = f"kafka_topic_partition_{name}"
@@ -55,19 +60,23 @@ class OfPartitions:
         partitions: Iterable[Partition | Leaderless],
         of_led: Callable[[Partition, Leadership], float],
         of_leaderless: Callable[[Leaderless], float] | None,
-    ) -> Iterator[Labelled]:
+    ) -> Iterator[Labelled | None]:
+        """None: one that is not told, see `gauges`."""
         for each in partitions:
             topic, index = each.topic_partition
             if isinstance(each, Leaderless):
                 hosted = self._replicas.partitions.get(each.topic_partition)
                 if of_leaderless is not None and (hosted is None or hosted.leadership is None):
                     yield (topic, str(index)), float(of_leaderless(each))
+                else:
+                    yield None
                 continue
             leadership = each.leadership
             known = self._replicas.metadata.partition(topic, index)
             if leadership is None or (known is not None and known.leader_epoch > leadership.leader_epoch):
-                continue  # it has gone since the scrape began, or goes
-            yield (topic, str(index)), float(of_led(each, leadership))
+                yield None  # it has gone since the scrape began, or goes
+            else:
+                yield (topic, str(index)), float(of_led(each, leadership))
 
 
 _OF_LED: dict[str, tuple[str, Callable[[Partition, Leadership], float]]] = {

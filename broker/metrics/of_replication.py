@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import itemgetter
 
 from prometheus_client.core import Metric
 
@@ -46,9 +47,9 @@ class OfFollowers:
         self._bounds = bounds
 
     def __call__(self) -> Iterator[Metric]:
-        lags = list(self._followers.lags())
         manager, label = "kafka_server_replicafetchermanager", ("clientId",)
-        most = max((lag for _, lag in lags), default=0)
+        lags = list(self._followers.lags())
+        most = max(map(itemgetter(1), lags), default=0)
         text = "Records that the last one of all replicas lacks"
         yield from gauges(f"{manager}_maxlag", text, label, [((CLIENT,), most)])
         text = "Partitions that are not fetched for a moment, after an error"

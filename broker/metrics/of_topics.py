@@ -5,7 +5,8 @@ Partitions are gone through family by family, in slices, while the broker goes o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 
 from prometheus_client.core import Metric
 
@@ -45,16 +46,15 @@ _OF_LOGS: dict[str, tuple[str, Callable[[Partition], float]]] = {
 }
 
 
-def _of_traffic(traffic: TopicTraffic, topics: Collection[str], bounds: Bounds) -> Iterator[Metric]:
+def _of_traffic(traffic: TopicTraffic, topics: Iterable[str], bounds: Bounds) -> Iterator[Metric]:
     """For each figure a series without a topic, which counts all there ever were, and one for each topic here."""
     traffic.keep(topics)
-    total = traffic.total()
+    in_order = sorted(traffic.rows)
     for name, (counted, help_text) in _TRAFFIC.items():
         family = f"kafka_server_brokertopicmetrics_{name}"
-        rows = bounds.first(family, sorted(traffic.rows.items()), MAX_TOPICS)
-        each = (((topic,), getattr(row, counted)) for topic, row in rows)
-        yield counter(family, help_text, getattr(total, counted))
-        yield from counters(family, help_text, ("topic",), each)
+        yield counter(family, help_text, traffic.total(counted))
+        rows = (((topic,), getattr(traffic.of(topic), counted)) for topic in bounds.first(family, in_order, MAX_TOPICS))
+        yield from counters(family, help_text, ("topic",), rows)
     for direction, count in (("in", traffic.replication_bytes_in), ("out", traffic.replication_bytes_out)):
         help_text = "Bytes appended as a follower" if direction == "in" else "Bytes sent to followers"
         yield counter(f"kafka_server_brokertopicmetrics_replicationbytes{direction}", help_text, count)
@@ -94,16 +94,13 @@ class OfTopics:
     def __call__(self) -> Iterator[Metric]:
         for _ in self._settle():
             yield Metric("kafka_server_brokertopicmetrics_messagesin", _TRAFFIC["messagesin"][1], "counter")
-        yield from _of_traffic(self._replicas.traffic, self._topics(), self._bounds)
+        yield from _of_traffic(self._replicas.traffic, map(itemgetter(0), self._replicas.partitions), self._bounds)
         yield from self._of_replica_manager()
         if self._is_per_partition():
             for name, (help_text, figure) in _OF_LEADERS.items():
                 yield from self._of_each(f"kafka_cluster_partition_{name}", help_text, figure, _is_led)
             for name, (help_text, figure) in _OF_LOGS.items():
                 yield from self._of_each(f"kafka_log_log_{name}", help_text, figure, _has_log)
-
-    def _topics(self) -> set[str]:
-        return {topic for topic, _ in self._replicas.partitions}
 
     def _of_each(
         self,
@@ -115,8 +112,9 @@ class OfTopics:
         partitions = self._bounds.first(name, list(self._replicas.partitions.values()), MAX_PARTITIONS)
         rows = (
             ((partition.topic_partition.topic, str(partition.topic_partition.partition)), float(figure(partition)))
-            for partition in partitions
             if is_told(partition)
+            else None
+            for partition in partitions
         )
         return gauges(name, help_text, ("topic", "partition"), rows)
 

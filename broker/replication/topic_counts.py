@@ -8,6 +8,7 @@ so that no client makes rows.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from strandline.protocol.errors import ErrorCode
 
@@ -91,13 +92,11 @@ class TopicTraffic:
 
     def keep(self, topics: Iterable[str]) -> None:
         """These are here now; the rows of others are given up."""
-        kept = set(topics)
-        for topic in [each for each in self.rows if each not in kept]:
+        for topic in sorted(self.rows.keys() - set(topics)):
             self._others.add(self.rows.pop(topic))
 
-    def total(self) -> TopicCounts:
-        """Of all topics there ever were."""
-        total = TopicCounts()
-        for row in (*self.rows.values(), self._others):
-            total.add(row)
+    def total(self, name: str) -> int:
+        """Of all topics there ever were. name: one of `COUNTED`. A scrape asks for one after the other, between which
+        the loop turns: with a great many topics each is a millisecond, as long as no Python is run for a row."""
+        total: int = sum(map(attrgetter(name), self.rows.values()), getattr(self._others, name))
         return total
