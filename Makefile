@@ -20,7 +20,7 @@ RECORDS ?= 100000
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak soak-cluster soak-moves soak-rolling soak-takeovers spark-soak demo up status down bench bench-background bench-clients bench-commands bench-control bench-failover bench-idle bench-kafka bench-metrics bench-spark bench-spark-sink bench-throttle compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
+.PHONY: help setup check format docs test soak soak-cluster soak-moves soak-rolling soak-takeovers spark-soak demo up status down bench bench-background bench-clients bench-commands bench-control bench-failover bench-idle bench-kafka bench-metrics bench-scrape bench-spark bench-spark-sink bench-throttle compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -107,6 +107,9 @@ bench-failover: setup ## how long acks stay away after a SIGKILL, without and wi
 
 bench-metrics: setup ## what counting costs a broker per request, and what being scraped does (BENCH="--rounds 2": fewer)
 	$(PYTHON) tests/benchmarks/metrics_overhead.py $(BENCH)
+
+bench-scrape: setup ## longest step of the loop while 10,000 partitions are told of (BENCH="--topics 10": one case)
+	$(PYTHON) tests/benchmarks/scrape.py $(BENCH)
 
 bench-idle: setup ## CPU of three brokers with 12, 1000 and 5000 idle partitions (BENCH="--partitions 1000": one case)
 	$(PYTHON) tests/benchmarks/idle.py $(BENCH)
