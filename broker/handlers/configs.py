@@ -10,7 +10,7 @@ The deciding is `runtime/config/describing` and `runtime/config/altering`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -19,6 +19,7 @@ import structlog
 import trio
 
 from strandline.broker.admin.dynamic_config import ENTITY_TYPE, FOR_ALL, DynamicConfig
+from strandline.broker.handlers.asking_zookeeper import PATIENCE_S, asking_zookeeper
 from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.network.request import RequestInHand
 from strandline.protocol.errors import BrokerError, ErrorCode
@@ -46,11 +47,9 @@ from strandline.runtime.coordination import (
     MATCH_ANY_VERSION,
     Check,
     Coordination,
-    CoordinationError,
     Create,
     NoNode,
     Operation,
-    RequestTooLarge,
     SetData,
     TransactionFailed,
 )
@@ -59,8 +58,6 @@ MAX_RESOURCES = 1000
 """Of one request: each is a transaction to alter, and some thirty keys to describe."""
 DESCRIBED_PER_STEP = 20
 MAX_ROUNDS = 20
-PATIENCE_S = 20.0
-"""With ZooKeeper, per request; what is left of it fails then. Clients wait 30 s for an answer."""
 TOPICS = "topics"
 
 T = TypeVar("T", AlterConfigsResource, IncrementalAlterConfigsResource)
@@ -103,12 +100,12 @@ class ConfigHandlers:
         message = request.message
         _check_count(len(message.resources))
         until = trio.current_time() + PATIENCE_S
-        layers = await _asking_zookeeper(self._dynamic.layers, until)
+        layers = await asking_zookeeper(self._dynamic.layers, until)
         view = BrokerView(self._dynamic.static, layers)
         topics = [each.resource_name for each in message.resources if each.resource_type == ConfigResource.TOPIC]
         topics = [name for name in topics if name in self._metadata.topics]
         paths = [ConfigZnode.path(name) for name in topics]
-        found = await _asking_zookeeper(partial(read_overrides, self._coordination, paths), until)
+        found = await asking_zookeeper(partial(read_overrides, self._coordination, paths), until)
         standing = dict(zip(topics, found, strict=True))
         results: list[DescribeConfigsResult] = []
         times = _times(message.resources)
@@ -173,7 +170,7 @@ class ConfigHandlers:
                 _check_named_once(times, kind, name)
                 target = self._target(kind, name)
                 work = partial(self._alter_one, target, make(resource), request.message.validate_only)
-                await _asking_zookeeper(work, until)
+                await asking_zookeeper(work, until)
                 if not request.message.validate_only:
                     self._log.info(
                         "configuration altered",
@@ -291,17 +288,3 @@ def _asked(entry: DescribeConfigsResourceResult, message: DescribeConfigsRequest
 
 
 R = TypeVar("R")
-
-
-async def _asking_zookeeper(ask: Callable[[], Awaitable[R]], until: float) -> R:
-    """BrokerError where it does not answer by then (on trio's clock): whoever asked may ask again, what it asks for can
-    be done twice."""
-    why = "no answer"
-    with trio.CancelScope(deadline=until):
-        try:
-            return await ask()
-        except RequestTooLarge as error:
-            raise BrokerError(ErrorCode.INVALID_CONFIG, f"more than ZooKeeper takes: {error}") from error
-        except CoordinationError as error:
-            why = str(error)
-    raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper is out of reach, repeat: {why}")

@@ -1,17 +1,19 @@
 """DescribeClientQuotas, AlterClientQuotas: quotas of users, client ids and addresses, read and written by any broker.
 
 Nothing here puts a quota into effect: a change is written together with its announcement below /config/changes, in one
-transaction, and every broker, this one too, acts on that (`quotas/quotas`). What is described is what counts at the
-broker that is asked, which an announcement reaches a moment later.
+transaction, and every broker, this one too, acts on that (`quotas/quotas`). Before it describes, a broker reads them
+again: an announcement may not have reached it, and who has altered a quota sees it whatever broker they ask.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import structlog
 import trio
 
+from strandline.broker.handlers.asking_zookeeper import PATIENCE_S, asking_zookeeper
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.quotas.describing import entity_of, filter_of, parts_of
 from strandline.broker.quotas.entities import InvalidQuota, QuotaEntity, quota_text, read_quota
@@ -30,10 +32,8 @@ from strandline.protocol.messages import (
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, CONFIG_PATH, ConfigChangeZnode, ConfigZnode
 from strandline.runtime.coordination import (
     Coordination,
-    CoordinationError,
     Create,
     NoNode,
-    RequestTooLarge,
     SetData,
     TransactionFailed,
     Znode,
@@ -43,8 +43,6 @@ MAX_ENTRIES = 1000
 """Of one request: each is a transaction."""
 DESCRIBED_PER_STEP = 200
 MAX_ROUNDS = 20
-PATIENCE_S = 20.0
-"""With ZooKeeper, per request. Clients wait 30 s for an answer."""
 
 
 class QuotaHandlers:
@@ -59,6 +57,7 @@ class QuotaHandlers:
 
     async def describe(self, request: RequestInHand[DescribeClientQuotasRequest]) -> DescribeClientQuotasResponse:
         wanted = filter_of(request.message.components, request.message.strict)
+        await asking_zookeeper(self._quotas.read_all, trio.current_time() + PATIENCE_S)
         entries: list[QuotaEntry] = []
         for count, (entity, values) in enumerate(sorted(self._quotas.values.items(), key=_path), 1):
             if values and wanted.matches(entity):
@@ -87,7 +86,7 @@ class QuotaHandlers:
                 altered.add(entity)
                 changes = _changes(entity, entry)
                 if not message.validate_only:
-                    await self._in_time(entity, changes, until)
+                    await asking_zookeeper(partial(self._alter_one, entity, changes), until)
                     self._log.info(
                         "quotas altered", entity=entity.path, changes=changes, asked_by=str(request.context.peer)
                     )
@@ -95,18 +94,6 @@ class QuotaHandlers:
             except BrokerError as error:
                 results.append(AlterQuotaResult(error.code, str(error.args[0]), entry.entity))
         return AlterClientQuotasResponse(results)
-
-    async def _in_time(self, entity: QuotaEntity, changes: Mapping[str, str | None], until: float) -> None:
-        why = "no answer"
-        with trio.CancelScope(deadline=until):
-            try:
-                await self._alter_one(entity, changes)
-                return
-            except RequestTooLarge as error:
-                raise BrokerError(ErrorCode.INVALID_REQUEST, f"more than ZooKeeper takes: {error}") from error
-            except CoordinationError as error:
-                why = str(error)
-        raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper is out of reach, repeat: {why}")
 
     async def _alter_one(self, entity: QuotaEntity, changes: Mapping[str, str | None]) -> None:
         """Read, change, write on the condition that it is as it was read. What else stands there stays."""

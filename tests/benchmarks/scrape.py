@@ -146,11 +146,11 @@ class Cases:
 
     async def _status(self, steps: Steps) -> None:
         await trio.lowlevel.checkpoint()
-        json_body(self._broker.health.check().status)
+        json_body(self._broker.health.status())
 
     async def _ready(self, steps: Steps) -> None:
         await trio.lowlevel.checkpoint()
-        assert self._broker.health.check() is not None
+        assert self._broker.health.waits() is not None
 
     async def _problems(self, steps: Steps) -> None:
         await trio.lowlevel.checkpoint()

@@ -368,6 +368,16 @@ async def test_quotas_are_described_by_what_is_given_of_their_owner(autojump_clo
         assert await admin.describe_quotas(QuotaOwner("v1")) == {QuotaOwner("v1"): {"consumer_byte_rate": 9}}
 
 
+async def test_quotas_are_described_as_they_stand_though_no_announcement_came_yet(autojump_clock: MockClock) -> None:
+    """Whoever alters one at a broker, and asks another at once, sees it."""
+    async with cluster_of_one() as cluster, cluster.admin() as admin:
+        data = ConfigZnode({"producer_byte_rate": "5"}).encode()
+        client = cluster.zookeeper.client()
+        await client.start()
+        await client.create("/config/clients/app", data, parents=True)
+        assert await admin.describe_quotas() == {QuotaOwner(client_id="app"): {"producer_byte_rate": 5}}
+
+
 async def test_kafkas_tools_are_told_that_a_user_has_no_password(autojump_clock: MockClock) -> None:
     """They ask wherever they show a user's quotas, and go on at this error."""
     async with MemoryCluster(1).running() as cluster:

@@ -366,7 +366,7 @@ def settled(sessions: FetchSessions, traffic: TopicTraffic) -> dict[str, int]:
     """Topic → partitions read, "" for those of all topics that are not here."""
     for _ in sessions.settle():
         pass
-    return {"": traffic.total().fetch_requests} | {name: row.fetch_requests for name, row in traffic.rows.items()}
+    return {"": traffic.total("fetch_requests")} | {name: row.fetch_requests for name, row in traffic.rows.items()}
 
 
 def test_each_incremental_fetch_counts_every_partition_that_the_session_has_then() -> None:
