@@ -107,6 +107,7 @@ def produce(
     depth: int,
     seconds: float,
     on_measure: collections.abc.Callable[[], None],
+    warm_up_s: float = WARM_UP_S,
 ) -> ProduceResult:
     """Produce with acks=all for `seconds` after a warm-up. `leaders`: partition → address of its leader.
 
@@ -130,7 +131,7 @@ def produce(
         for _ in range(depth):
             stream.send()
     try:
-        return _drive(selector, len(batch), seconds, on_measure)
+        return _drive(selector, len(batch), warm_up_s, seconds, on_measure)
     finally:
         for stream in streams:
             stream.connection.close()
@@ -139,12 +140,13 @@ def produce(
 def _drive(
     selector: selectors.BaseSelector,
     batch_bytes: int,
+    warm_up_s: float,
     seconds: float,
     on_measure: collections.abc.Callable[[], None],
 ) -> ProduceResult:
     latencies: list[float] = []
     acked = 0
-    begin = time.perf_counter() + WARM_UP_S
+    begin = time.perf_counter() + warm_up_s
     end = begin + seconds
     measuring_since: float | None = None
     while True:

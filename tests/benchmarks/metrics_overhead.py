@@ -1,28 +1,34 @@
 """`make bench-metrics`: what counting requests costs the broker, in CPU time per request.
 
-    python tests/benchmarks/metrics_overhead.py [--rounds 6] [--seconds 4] [--scrape-s 15] [--output json]
+    python tests/benchmarks/metrics_overhead.py [--rounds 30] [--seconds 0.25] [--only "fetch 1"] [--output json]
 
 Two clusters of one broker each, of which one counts nothing (`uncounted/sitecustomize.py`). They get the same load in
-turn, in the order A B B A, so that what the machine does beside it strikes both. Per case the medians over the rounds,
-and the median of the ratios of neighbours. Nothing is asserted.
+turn, in short rounds in the order A B B A, so that what the machine does beside it strikes both. Per case the medians
+over the rounds, the median of the ratios of neighbours, and between which two ratios that lies with 95 %. Nothing is
+asserted but that one side counts and the other does not.
 
 | case | |
 |---|---|
-| one at a time | Produce, acks=all, 1 KiB, one request in flight: the most looks at the clock per request |
-| pipelined | the same with 16 in flight on each of two connections |
-| scraped | as pipelined, while /metrics is fetched every `--scrape-s` seconds |
+| produce 1 KiB, one at a time | acks=all, one request in flight: the most looks at the clock per request |
+| produce 1 or 64 KiB, pipelined | the same with 16 in flight on each of two connections |
+| fetch nothing | of a consumer that follows, and has everything: one request in flight, answered at once |
+| fetch 1 or 64 KiB | one batch, one request in flight |
+| fetch 1 KiB, pipelined | 16 in flight on each of two connections |
+| scraped | as produce 1 KiB, pipelined, with a scrape each `--scrape-s` seconds, in a tenth of the rounds |
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import re
 import statistics
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,30 +39,44 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import load
+from benchmarks import load, repeated
 from benchmarks.idle import cpu_seconds
-from strandline import Admin
+from strandline import Admin, Producer
 from strandline.cli.admin_ports import admin_port
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.runtime.network import Address
 
 UNCOUNTED = Path(__file__).with_name("uncounted")
-BATCH_BYTES = 1024
 PARTITIONS = 4
+WARM_UP_S = 0.1
+"""Short, as all of a round is: what the machine does beside it lasts for longer, and so strikes both sides."""
+KIB = 1024
+PRODUCED = re.compile(r'^kafka_network_requestmetrics_requests_total\{request="Produce"\}', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
+    """fetches: the topic of which it fetches, and from where; None: it produces."""
+
     connections: int
     depth: int
+    batch_bytes: int = KIB
+    fetches: tuple[str, int] | None = None
     is_scraped: bool = False
 
 
 CASES = {
-    "one at a time": Case(1, 1),
-    "pipelined": Case(2, 16),
+    "produce 1 KiB, one at a time": Case(1, 1),
+    "produce 1 KiB, pipelined": Case(2, 16),
+    "produce 64 KiB, pipelined": Case(2, 16, 64 * KIB),
+    "fetch nothing": Case(1, 1, fetches=("small", 1)),
+    "fetch 1 KiB": Case(1, 1, fetches=("small", 0)),
+    "fetch 64 KiB": Case(1, 1, fetches=("large", 0)),
+    "fetch 1 KiB, pipelined": Case(2, 16, fetches=("small", 0)),
     "scraped": Case(2, 16, is_scraped=True),
 }
+FETCHED = {"small": KIB, "large": 64 * KIB}
+"""Topic → bytes of its only batch, which is one record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +89,44 @@ class Side:
 
     def cpu_us_per_request(self, case: Case, seconds: float, scrape_s: float) -> float:
         looks: list[float] = []
+
+        def look() -> None:
+            looks.append(cpu_seconds(self.cluster))
+
         with scraping(self.admin, scrape_s) if case.is_scraped else ExitStack():
-            result = load.produce(
-                "load",
-                self.leaders,
-                load.batch_of(BATCH_BYTES),
+            requests = self._load(case, seconds, look)
+        return (looks[1] - looks[0]) * 1e6 / requests
+
+    def _load(self, case: Case, seconds: float, look: Callable[[], None]) -> int:
+        if case.fetches is not None:
+            topic, offset = case.fetches
+            frame = repeated.fetch_frame(topic, offset, max_bytes=FETCHED[topic])
+            return repeated.repeat(
+                self.leaders[0],
+                frame,
                 connections=case.connections,
                 depth=case.depth,
+                warm_up_s=WARM_UP_S,
                 seconds=seconds,
-                on_measure=lambda: looks.append(cpu_seconds(self.cluster)),
+                on_measure=look,
             )
-        return (looks[1] - looks[0]) * 1e6 / result.measured_requests
+        result = load.produce(
+            "load",
+            self.leaders,
+            load.batch_of(case.batch_bytes),
+            connections=case.connections,
+            depth=case.depth,
+            seconds=seconds,
+            on_measure=look,
+            warm_up_s=WARM_UP_S,
+        )
+        return result.measured_requests
+
+    @property
+    def has_counted(self) -> bool:
+        """What clients produced."""
+        text = urllib.request.urlopen(f"http://{self.admin}/metrics", timeout=10).read().decode()
+        return PRODUCED.search(text) is not None
 
 
 @contextmanager
@@ -113,8 +160,14 @@ def side(*, is_counting: bool) -> Iterator[Side]:
         ):
             with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
                 admin.create_topic("load", num_partitions=PARTITIONS, replication_factor=1)
+                for topic in FETCHED:
+                    admin.create_topic(topic, num_partitions=1, replication_factor=1)
                 (broker,) = admin.describe_cluster().brokers.values()
                 admin_address = admin_port(admin, broker)
+            with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+                for topic, size_bytes in FETCHED.items():
+                    producer.send(topic, os.urandom(size_bytes - 80), partition=0)
+                producer.flush()
             yield Side(cluster, dict.fromkeys(range(PARTITIONS), broker.address), admin_address)
     finally:
         if before is None:
@@ -125,34 +178,61 @@ def side(*, is_counting: bool) -> Iterator[Side]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=6, help="pairs of measurements of each case")
-    parser.add_argument("--seconds", type=float, default=4.0, help="measured part of each")
-    parser.add_argument("--scrape-s", type=float, default=15.0, help="seconds between two scrapes")
+    parser.add_argument("--rounds", type=int, default=30, help="pairs of measurements of each case")
+    parser.add_argument("--seconds", type=float, default=0.25, help="measured part of each")
+    parser.add_argument("--scrape-s", type=float, default=5.0, help="seconds between two scrapes")
+    parser.add_argument("--only", default="", help="cases with this in their names")
     parser.add_argument("--output", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
     found: dict[str, dict[str, float]] = {}
     with side(is_counting=True) as counting, side(is_counting=False) as uncounted:
         for name, case in CASES.items():
+            if arguments.only not in name:
+                continue
             pairs: list[tuple[float, float]] = []
-            for number in range(arguments.rounds):
+            seconds, rounds = arguments.seconds, arguments.rounds
+            if case.is_scraped:  # there is one scrape in each
+                seconds, rounds = arguments.scrape_s, max(rounds // 10, 1)
+            for number in range(rounds):
                 order = (counting, uncounted) if number % 2 == 0 else (uncounted, counting)
-                taken = {
-                    id(each): each.cpu_us_per_request(case, arguments.seconds, arguments.scrape_s) for each in order
-                }
+                taken = {id(each): each.cpu_us_per_request(case, seconds, arguments.scrape_s) for each in order}
                 pairs.append((taken[id(counting)], taken[id(uncounted)]))
-                print(f"{name}: {pairs[-1][0]:.1f} and {pairs[-1][1]:.1f} µs", file=sys.stderr, flush=True)
-            found[name] = {
-                "counting_us": statistics.median(each for each, _ in pairs),
-                "uncounted_us": statistics.median(each for _, each in pairs),
-                "overhead_percent": (statistics.median(with_ / without for with_, without in pairs) - 1) * 100,
-            }
+            found[name] = summary(pairs)
+            print(f"{name}: {found[name]['overhead_percent']:.1f} % more", file=sys.stderr, flush=True)
+        if not counting.has_counted or uncounted.has_counted:
+            raise SystemExit("the side that is to count nothing counts, or the other one does not")
     if arguments.output == "json":
         print(json.dumps(found, indent=1))
         return
-    table = Table("CPU per request", "counting µs", "not counting µs", "more %", title="What counting costs a broker")
+    table = Table(
+        "CPU per request", "counting µs", "not counting µs", "more %", "with 95 %", title="What counting costs"
+    )
     for name, figures in found.items():
-        table.add_row(name, *(f"{figures[key]:.1f}" for key in ("counting_us", "uncounted_us", "overhead_percent")))
+        figures_us = (f"{figures[key]:.1f}" for key in ("counting_us", "uncounted_us", "overhead_percent"))
+        table.add_row(name, *figures_us, f"{figures['low_percent']:.1f} to {figures['high_percent']:.1f}")
     Console().print(table)
+
+
+def summary(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:
+    """pairs: CPU per request, counting and not counting."""
+    ratios = sorted(counting / uncounted for counting, uncounted in pairs)
+    outside = _outside(len(ratios))
+    return {
+        "counting_us": statistics.median(each for each, _ in pairs),
+        "uncounted_us": statistics.median(each for _, each in pairs),
+        "overhead_percent": (statistics.median(ratios) - 1) * 100,
+        "low_percent": (ratios[outside] - 1) * 100,
+        "high_percent": (ratios[-1 - outside] - 1) * 100,
+    }
+
+
+def _outside(count: int) -> int:
+    """How many values at each end lie outside of an interval that has the median with 95 %: each value is above or
+    below it with equal odds. With fewer than six all are inside, and that is less than 95 %."""
+    below, outside = 0.0, -1
+    while (below := below + math.comb(count, outside + 1) / 2**count) <= 0.025:
+        outside += 1
+    return max(outside, 0)
 
 
 if __name__ == "__main__":
