@@ -268,20 +268,30 @@ class FetchHandler:
 
     def _count(self, message: FetchRequest, answer: Answer) -> None:
         """What an incremental fetch has read is counted by its session (`SessionReads`): its answer names only news."""
-        is_incremental = message.session_epoch > INITIAL_EPOCH
-        traffic, position = self._replicas.traffic, 0
-        is_follower = message.replica_id >= 0
-        if is_follower:
-            traffic.replication_bytes_out += answer.size_bytes
-        for topic in answer.response.responses:
-            row, end = traffic.of(topic.topic), position + len(topic.partitions)
-            if not is_incremental:
-                row.fetch_requests += len(topic.partitions)
-            if answer.size_bytes and not is_follower:
-                row.bytes_out += sum([region.length for region in answer.regions[position:end] if region is not None])
-            if not answer.is_clean:
-                row.failed_fetch_requests += sum(data.error_code in FAILURES for data in topic.partitions)
-            position = end
+        topics, traffic = answer.response.responses, self._replicas.traffic
+        is_read = message.session_epoch <= INITIAL_EPOCH
+        size_bytes = answer.size_bytes
+        if message.replica_id >= 0:
+            traffic.replication_bytes_out += size_bytes
+            size_bytes = 0
+        if len(topics) == 1:  # nearly always, and then it is cheap
+            row = traffic.of(topics[0].topic)
+            row.bytes_out += size_bytes
+            if is_read:
+                row.fetch_requests += len(topics[0].partitions)
+        else:
+            position = 0
+            for topic in topics:
+                row, end = traffic.of(topic.topic), position + len(topic.partitions)
+                if is_read:
+                    row.fetch_requests += len(topic.partitions)
+                if size_bytes:
+                    row.bytes_out += sum([each.length for each in answer.regions[position:end] if each is not None])
+                position = end
+        if not answer.is_clean:
+            for topic in topics:
+                failed = sum(data.error_code in FAILURES for data in topic.partitions)
+                traffic.of(topic.topic).failed_fetch_requests += failed
 
     async def _warm_and_send(self, request: RequestInHand[FetchRequest], answer: Answer) -> None:
         for region in answer.regions:

@@ -18,17 +18,22 @@ def count_burst(
     """The handlers of all of these, of which there are some, are done, and what they answered was flushed.
 
     begun_at: monotonic seconds; NOT_YET: as soon as they were taken."""
-    key = requests[0].header.api_key
-    size_bytes = 0
-    for request in requests:
-        header = request.header
-        if header.api_key != key:
-            for group in _by_api(requests):
-                count_burst(connection, group, taken_at, begun_at)
-            return
-        size_bytes += header.size_bytes
-    count = len(requests)
-    times = connection.counts.begin(key, requests[0].message, count, size_bytes, taken_at)
+    first, count, counts = requests[0], len(requests), connection.counts
+    key, size_bytes = first.header.api_key, first.header.size_bytes
+    if count > 1:
+        size_bytes = 0
+        for request in requests:
+            header = request.header
+            if header.api_key != key:
+                for group in _by_api(requests):
+                    count_burst(connection, group, taken_at, begun_at)
+                return
+            size_bytes += header.size_bytes
+    row = counts.row(key, first.message)
+    if begun_at < 0 and connection.has_sent_all_since(taken_at):
+        row.note_at_once((count, size_bytes, taken_at, connection.left_at, connection.sent_at))
+        return
+    times = row.begin(count, size_bytes, taken_at)
     if connection.closed:
         return
     times.begun_at = begun_at

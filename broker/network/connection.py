@@ -75,14 +75,12 @@ class Connection:
         "_drained_by",
         "_last_active",
         "_leaving",
-        "_left_at",
         "_limits",
         "_out",
         "_read_failed",
         "_reader_lot",
         "_reader_waits",
         "_region_sent",
-        "_sent_at",
         "_slots",
         "_stalled_since",
         "_transport",
@@ -100,8 +98,10 @@ class Connection:
         "frame_started_at",
         "is_awaited",
         "kept",
+        "left_at",
         "muted",
         "pending_bytes",
+        "sent_at",
         "why_closed",
     )
 
@@ -152,7 +152,7 @@ class Connection:
         self._out: deque[Piece] = deque()
         self._leaving: list[tuple[RequestTimes, int, float, float]] = []
         """(times, of how many requests, answered at, left at) of answers in `_out`, to be counted when that is sent."""
-        self._left_at = self._sent_at = NOT_YET
+        self.left_at = self.sent_at = NOT_YET
         """When the last answers came into `_out`, and when the last that went at once were with the kernel."""
         self._region_sent = 0
         self._dirty_list = dirty
@@ -192,9 +192,9 @@ class Connection:
         self._dirty = False
         if self.closed or self._out:  # the writer gathers again after what is unsent
             return now
-        self._left_at = now
+        self.left_at = now
         self._send_ready()
-        self._sent_at = now = trio.current_time()
+        self.sent_at = now = trio.current_time()
         if self._out:
             self._stalled_since = now
             self._writer_lot.unpark_all()
@@ -207,13 +207,17 @@ class Connection:
     def count_answered(self, times: RequestTimes, count: int) -> None:
         """The answers to so many requests of a burst left at its end; maybe the kernel did not take all of them. Where
         nothing left since they were taken they have no answer."""
-        if self._left_at < times.taken_at:
+        if self.left_at < times.taken_at:
             now = trio.current_time()
             times.took(count, NOT_YET, now, now)
         elif self._out:
-            self._leaving.append((times, count, NOT_YET, self._left_at))
+            self._leaving.append((times, count, NOT_YET, self.left_at))
         else:
-            times.took(count, NOT_YET, self._left_at, self._sent_at)
+            times.took(count, NOT_YET, self.left_at, self.sent_at)
+
+    def has_sent_all_since(self, then: float) -> bool:
+        """Whether answers left since, at `left_at`, and the kernel has all of them, since `sent_at`."""
+        return self.left_at >= then and not (self._slots or self._out or self.closed)
 
     def _count_sent(self, now: float) -> None:
         """All that was in `_out` is with the kernel. Requests that took the same way are counted together."""
@@ -238,9 +242,9 @@ class Connection:
                 self.close(str(error))
                 return
             left = self.pending_bytes
-            self._left_at = trio.current_time()
+            self.left_at = trio.current_time()
             await self._warm_ahead()
-            self._left_at = trio.current_time()
+            self.left_at = trio.current_time()
             self._send_ready()
             now = trio.current_time()
             if self.pending_bytes != left:
@@ -261,7 +265,7 @@ class Connection:
                 if slot.attachments:
                     out.extend(slot.attachments)
                 if slot.times is not None:
-                    self._leaving.append((slot.times, 1, slot.answered_at, self._left_at))
+                    self._leaving.append((slot.times, 1, slot.answered_at, self.left_at))
 
     async def _warm_ahead(self) -> None:
         """What has gone cold while a slow peer read is not read by the event loop. `flush` sends nothing meanwhile,

@@ -33,8 +33,11 @@ from strandline.runtime.histogram import Histogram
 STAGES = ("queue", "local", "remote", "throttle", "response_queue", "send", "total")
 NUM_BUCKETS = 256
 """Enough for three hundred thousand years, so that no clock ends a broker."""
+FETCH = int(ApiKey.FETCH)
 UNKNOWN_CODE = "UNKNOWN"
 NOT_YET = -1.0
+COUNTED_TOGETHER = 256
+"""Bursts: a fraction of a millisecond of the event loop."""
 
 
 class Buckets:
@@ -62,7 +65,7 @@ class Buckets:
 class RequestCounts:
     """Of one API. A stage that took no time is not written down: see `histogram`."""
 
-    __slots__ = ("answered", "errors", "failed", "requests", "sizes", *STAGES)
+    __slots__ = ("_at_once", "answered", "errors", "failed", "requests", "sizes", *STAGES)
 
     def __init__(self) -> None:
         self.requests = 0
@@ -81,6 +84,32 @@ class RequestCounts:
         self.response_queue = Buckets()
         self.send = Buckets()
         self.total = Buckets()
+        self._at_once: list[tuple[int, int, float, float, float]] = []
+
+    def note_at_once(self, burst: tuple[int, int, float, float, float]) -> None:
+        """How many requests were answered together, their bytes, and when they were taken, their answers left, and the
+        kernel had it all. Bursts are counted together, some time later: for many in a row the processor has at hand
+        what that takes."""
+        self._at_once.append(burst)
+        if len(self._at_once) >= COUNTED_TOGETHER:
+            self.settle()
+
+    def settle(self) -> None:
+        """Count what was noted; before somebody looks."""
+        at_once, self._at_once = self._at_once, []
+        for count, size_bytes, taken_at, left_at, sent_at in at_once:
+            self.requests += count
+            self.answered += count
+            self.sizes.add(size_bytes / count, count)
+            self.local.add((left_at - taken_at) * 1e6, count)
+            self.send.add((sent_at - left_at) * 1e6, count)
+            self.total.add((sent_at - taken_at) * 1e6, count)
+
+    def begin(self, count: int, size_bytes: int, taken_at: float) -> RequestTimes:
+        """Count requests that came together, size_bytes in all, as if they were equally large."""
+        self.requests += count
+        self.sizes.add(size_bytes / count, count)
+        return RequestTimes(self, taken_at)
 
     def note_answer(self, answer: Message) -> None:
         """It will be `answered`: count it where it tells of an error."""
@@ -170,16 +199,9 @@ class CountsByApi:
         self.sent_bytes = 0
 
     def row(self, api_key: int, message: Request) -> RequestCounts:
-        if isinstance(message, FetchRequest) and message.replica_id >= 0:
+        if api_key == FETCH and isinstance(message, FetchRequest) and message.replica_id >= 0:
             return self.of_followers
         return self.rows[api_key]
-
-    def begin(self, api_key: int, message: Request, count: int, size_bytes: int, taken_at: float) -> RequestTimes:
-        """Count requests of one API that came together; `message` is one of them, their sizes are taken as equal."""
-        counts = self.row(api_key, message)
-        counts.requests += count
-        counts.sizes.add(size_bytes / count, count)
-        return RequestTimes(counts, taken_at)
 
     def of_refusal(self, api_key: int, size_bytes: int, answer: Message) -> None:
         """Count one that is refused before it has a handler."""
@@ -189,9 +211,11 @@ class CountsByApi:
         counts.note_errors(answer)
 
     def named(self) -> Iterator[tuple[str, RequestCounts]]:
-        """By Kafka's names: Fetch by who asks, and both together."""
+        """By Kafka's names, as they are now: Fetch by who asks, and both together."""
+        for counts in (*self.rows.values(), self.of_followers):
+            counts.settle()
         for number, counts in self.rows.items():
-            if number == ApiKey.FETCH:
+            if number == FETCH:
                 yield "FetchConsumer", counts
                 yield "FetchFollower", self.of_followers
                 yield "Fetch", counts.with_those_of(self.of_followers)

@@ -198,7 +198,8 @@ class RequestReader:
         queued = leaving.queued
         if queued is not None:
             key, size_bytes = queued.header.api_key, queued.header.size_bytes
-            queued.slot.times = self._channel.counts.begin(key, queued.message, 1, size_bytes, leaving.taken_at)
+            row = self._channel.counts.row(key, queued.message)
+            queued.slot.times = row.begin(1, size_bytes, leaving.taken_at)
         if is_shared:
             leaving.own_bytes()
         self.leaving[connection] = leaving

@@ -74,7 +74,7 @@ class Appends:
         counts = partition.counts
         counts.produce_requests += len(entries)
         counts.messages_in += partition.log.log_end_offset - offset
-        counts.bytes_in += sum([batch.size_bytes for batch in batches])
+        counts.bytes_in += batches[0].size_bytes if len(batches) == 1 else sum([each.size_bytes for each in batches])
         for operation, position, appended in entries:
             base_offset = offset
             for batch in appended:
