@@ -16,7 +16,7 @@ from strandline.broker.admin import remedies
 from strandline.cli.check_findings import Advice, Found, Unknown
 from strandline.cli.cluster_facts import MIN_ISR, THROTTLED, UNCLEAN, ClusterFacts
 from strandline.cli.cluster_picture import named
-from strandline.cli.cluster_problems import problems_in
+from strandline.cli.cluster_problems import is_understood, problems_in
 from strandline.cli.disk_growth import ends_in_time
 from strandline.cli.group_checks import growing_lag, restless_groups
 from strandline.cli.wording import counted, lasting, sized
@@ -52,8 +52,7 @@ class Check(NamedTuple):
     subject: str = ""
 
     def is_told_by(self, problem: Mapping[str, Any]) -> bool:
-        subject = str(problem.get("subject", ""))
-        return problem["kind"] in self.kinds or (self.subject != "" and subject.endswith(self.subject))
+        return problem["kind"] in self.kinds or (self.subject != "" and problem["subject"].endswith(self.subject))
 
 
 # --- Brokers ---------------------------------------------------------------------------------------------------------
@@ -415,7 +414,9 @@ def told(facts: ClusterFacts) -> Found:
         (f"broker {each['broker']}, {each['where']}: {each['what']} ({each['remedy']})" for each in others), most=3
     )
     if not others:
-        return _unless_untold(facts, _who_tell(facts, "problems"))
+        tell = [each for each, status in facts.statuses.items() if is_understood(status)]
+        why = {each: "it tells problems in another form" for each in _who_tell(facts, "problems") if each not in tell}
+        return _unless_untold(facts, tell, why)
     return text if any(each["level"] == "error" for each in others) else Advice(text)
 
 

@@ -4,7 +4,9 @@ each answer."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
 
 from strandline.broker.admin.problems import moment, named, partitions_are
 from strandline.cli.admin_ports import NotTold, admin_port, status_of
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
     from strandline import Admin
     from strandline.client.metadata import BrokerView
     from strandline.runtime.network import Address
+
+LAST_MOMENT_MS = 253_402_300_799_000
+"""The end of the year 9999, which is the last that can be written as a date."""
 
 
 def problems_of(
@@ -33,14 +38,59 @@ def problems_of(
             continue
         if "problems" not in status:
             untold.append({"broker": broker_id, "why": f"the /status of {address} says nothing of problems"})
+        elif not is_understood(status):
+            why = f"the /status of {address} tells problems in another form, of another version perhaps; see its log"
+            untold.append({"broker": broker_id, "why": why})
         found += problems_in(broker_id, status)
     return sorted(found, key=lambda each: (each["level"] != "error", each["since_ms"])), untold
 
 
+class _Led(msgspec.Struct):
+    count: Annotated[int, msgspec.Meta(ge=0)]
+    first: list[str]
+
+
+class _Told(msgspec.Struct):
+    """What a problem has to have for a line of it, beside what may be missing; the rest of it is for programs."""
+
+    level: str
+    what: str
+    where: str
+    remedy: str
+    since_ms: Annotated[int, msgspec.Meta(ge=0, le=LAST_MOMENT_MS)]
+    kind: str
+    subject: str
+    led: _Led
+
+
 def problems_in(broker_id: int, status: Mapping[str, object]) -> list[dict[str, Any]]:
-    """What the broker's `/status` tells, with its id as `broker`."""
+    """What the broker's `/status` tells, with its id as `broker`. What cannot be understood is left out: see
+    `is_understood`."""
+    read = map(_read, _listed(status) or ())
+    return [{"broker": broker_id} | each | {"broker": broker_id} for each in read if each is not None]
+
+
+def is_understood(status: Mapping[str, object]) -> bool:
+    """Whether `problems_in` leaves nothing out: another version, or what is no broker, may tell anything."""
+    listed = _listed(status)
+    return listed is not None and None not in map(_read, listed)
+
+
+def _listed(status: Mapping[str, object]) -> list[object] | None:
     problems = status.get("problems")
-    return [{"broker": broker_id, **problem} for problem in problems] if isinstance(problems, list) else []
+    return problems if isinstance(problems, list) else None
+
+
+def _read(problem: object) -> dict[str, Any] | None:
+    """With all that `_Told` has; None where that cannot be."""
+    if not isinstance(problem, dict):
+        return None
+    whole = {"kind": "", "subject": "", "led": {"count": 0, "first": []}, **problem}
+    try:
+        msgspec.convert(whole, _Told)
+    except msgspec.ValidationError:
+        return None
+    return whole
 
 
 def problem_lines(report: Mapping[str, Any], now_ms: int) -> list[str]:

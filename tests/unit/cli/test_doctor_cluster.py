@@ -373,6 +373,13 @@ def test_what_only_brokers_know_is_advice_while_all_is_served() -> None:
     )
 
 
+@pytest.mark.parametrize("problem", ["disk full", {"kind": "log"}, {**told("log", "t-0"), "since_ms": "yesterday"}])
+def test_problems_in_a_form_that_is_not_known_are_not_seen(problem: Any) -> None:
+    found = by_name(with_status(problems=[problem]))
+    assert (found["told by brokers"].level, found["refused replicas"].level) == ("?", "ok")
+    assert "broker 2: it tells problems in another form" in found["told by brokers"].text
+
+
 # --- The command -----------------------------------------------------------------------------------------------------
 
 
