@@ -47,13 +47,17 @@ _OF_LOGS: dict[str, tuple[str, Callable[[Partition], float]]] = {
 
 
 def _of_traffic(traffic: TopicTraffic, topics: Iterable[str], bounds: Bounds) -> Iterator[Metric]:
-    """For each figure a series without a topic, which counts all there ever were, and one for each topic here."""
+    """For each figure a series without a topic, which counts all there ever were, and one for each topic here. One that
+    goes meanwhile, which another scrape may have noticed, has none from then on."""
     traffic.keep(topics)
     in_order = sorted(traffic.rows)
     for name, (counted, help_text) in _TRAFFIC.items():
         family = f"kafka_server_brokertopicmetrics_{name}"
         yield counter(family, help_text, traffic.total(counted))
-        rows = (((topic,), getattr(traffic.of(topic), counted)) for topic in bounds.first(family, in_order, MAX_TOPICS))
+        rows = (
+            ((topic,), getattr(row, counted)) if (row := traffic.rows.get(topic)) is not None else None
+            for topic in bounds.first(family, in_order, MAX_TOPICS)
+        )
         yield from counters(family, help_text, ("topic",), rows)
     for direction, count in (("in", traffic.replication_bytes_in), ("out", traffic.replication_bytes_out)):
         help_text = "Bytes appended as a follower" if direction == "in" else "Bytes sent to followers"
