@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.cli.cluster_problems import problems_of
 from strandline.cli.options import LOOK_TIMEOUT_MS
+from strandline.protocol.types import NO_BROKER
 
 if TYPE_CHECKING:
     from strandline import Admin
@@ -112,7 +113,7 @@ def _told(
 def _whole(members: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
     zookeeper = members["zookeeper"]
     is_healthy = (
-        told["controller_id"] is not None
+        told["controller_id"] not in (None, NO_BROKER)
         and (zookeeper is None or zookeeper["state"] == "up")
         and all(broker["state"] == "up" for broker in members["brokers"])
         and not told["without_leader"]

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from strandline.broker.admin import remedies
 from strandline.broker.admin.problems import LEADERLESS, OF_MISSING_BROKERS, gone
-from strandline.broker.admin.remedies import START
 from strandline.cli.cluster_problems import problem_lines
 from strandline.cli.wording import counted
+from strandline.protocol.types import NO_BROKER
 
 _MEGABYTE = 1_000_000
 MOST_LINES = 10
@@ -17,9 +18,11 @@ MOST_LINES = 10
 
 
 def verdict(report: Mapping[str, Any]) -> str:
-    """Fine, or what is wrong and what to do: a line about members, one about partitions, one for each replica that is
-    refused and each deletion that is held up; of these only what brokers do not tell themselves as a problem."""
-    lines = [line for line in (_members_amiss(report), _partitions_amiss(report)) if line is not None]
+    """Fine, or what is wrong and what to do: a line about members, one about the controller, one about partitions, one
+    for each replica that is refused and each deletion that is held up; of these only what brokers do not tell
+    themselves as a problem."""
+    amiss = _members_amiss(report), _controller_amiss(report), _partitions_amiss(report)
+    lines = [line for line in amiss if line is not None]
     lines += _most(
         [
             f"broker {each['broker']} does not serve its replica of {each['topic']}-{each['partition']}: {each['why']}"
@@ -64,14 +67,14 @@ def _members_amiss(report: Mapping[str, Any]) -> str | None:
         amiss.append(("ZooKeeper", zookeeper["state"], zookeeper["pid"]))
     if not amiss:
         return None
-    remedies = []
+    helps = []
     if any(state == "dead" for _, state, _ in amiss):
-        remedies.append("strandline up starts what is dead")
+        helps.append("strandline up starts what is dead")
     if silent := [str(pid) for _, state, pid in amiss if state == "silent"]:
         # It runs, so `up` has nothing to start.
-        remedies.append(f"a silent one runs without answering: if it is paused, kill -CONT {' '.join(silent)}")
+        helps.append(f"a silent one runs without answering: if it is paused, kill -CONT {' '.join(silent)}")
     members = ", ".join(f"{name} is {state}" for name, state, _ in amiss)
-    return f"{members}; {'; '.join(remedies)}; the logs say why"
+    return f"{members}; {'; '.join(helps)}; the logs say why"
 
 
 def _brokers_amiss(report: Mapping[str, Any]) -> str | None:
@@ -82,12 +85,18 @@ def _brokers_amiss(report: Mapping[str, Any]) -> str | None:
         if each["state"] == "silent"
     ]
     lines += [
-        f"broker {each['id']}, which holds replicas, does not run; {START} {each['id']}"
+        f"broker {each['id']}, which holds replicas, does not run; {remedies.START} {each['id']}"
         for each in report["brokers"]
         if each["state"] == "gone"
         and not any(_is_told(report, kind, subject=gone(each["id"])) for kind in OF_MISSING_BROKERS)
     ]
     return "\n".join(lines) or None
+
+
+def _controller_amiss(report: Mapping[str, Any]) -> str | None:
+    if report["controller_id"] != NO_BROKER or _is_told(report, "controller"):
+        return None
+    return f"no broker is the controller; {remedies.FIND_CONTROLLER}"
 
 
 def _partitions_amiss(report: Mapping[str, Any]) -> str | None:

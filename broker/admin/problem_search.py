@@ -78,8 +78,8 @@ class ProblemSearch:
             yield Problem(Level.ERROR, "zookeeper", what, "ZooKeeper", remedy)
         metadata = self._metadata
         if metadata.controller_id == NO_BROKER or not metadata.is_alive(self._broker_id):
-            what, remedy = "no controller has told this broker of the cluster", "see controller.log of all brokers"
-            yield Problem(Level.ERROR, "controller", what, "controller", remedy)
+            what = "no controller has told this broker of the cluster"
+            yield Problem(Level.ERROR, "controller", what, "controller", remedies.FIND_CONTROLLER)
         if metadata.controller_id != self._broker_id:
             return
         yield from self._of_leaderless()

@@ -8,6 +8,7 @@ NEARLY_FULL_PART = 0.1
 REFUSED = "producers with acks=all are refused"
 """What being under min.insync.replicas means."""
 START = "start it; gone for good: strandline broker-decommission"
+FIND_CONTROLLER = "see controller.log of all brokers"
 SLOW = "see its log, and what slows it down (disk, network, a throttle)"
 RECOVER = "start the brokers that hold them; gone for good: strandline recover TOPIC"
 """`recover` shows first what would be lost, and has the longest log lead."""

@@ -53,6 +53,7 @@ class Brokers:
     def __init__(self) -> None:
         self.problems: dict[int, list[dict[str, Any]]] = {1: [], 2: []}
         self.isr = [1, 2, 3]
+        self.controller = 1
         self.registered = [1, 2, 3]
         self.silent: list[int] = []
         self.deletions: list[UnfinishedDeletion] = []
@@ -78,7 +79,7 @@ class Brokers:
     def answer(self) -> MetadataResponse:
         brokers = [MetadataBroker(each, "host", each) for each in self.registered]
         topics = [MetadataTopic(0, "t", [MetadataPartition(0, 0, 1, 1, [1, 2, 3], self.isr)])]
-        return MetadataResponse(brokers, topics, 1, "c", unfinished_deletions=self.deletions)
+        return MetadataResponse(brokers, topics, self.controller, "c", unfinished_deletions=self.deletions)
 
     def ask(self, addresses: dict[int, Address], **_: object) -> dict[int, MetadataResponse]:
         return {each: self.answer() for each in addresses if each not in self.silent}
@@ -138,6 +139,19 @@ def test_what_no_broker_tells_is_in_the_verdict(status: Any, brokers: Brokers) -
         "0 partitions without a leader, 1 under-replicated of 1; strandline topics describe shows them",
         "topic old is being deleted and goes as soon as it can: broker 3 does not run",
     ]
+
+
+def test_a_cluster_without_a_controller_is_not_healthy(status: Any, brokers: Brokers) -> None:
+    brokers.controller, brokers.problems[3] = -1, []
+    ran = status()
+    assert (ran.code, ran.out.splitlines()[-1]) == (
+        1,
+        "no broker is the controller; see controller.log of all brokers",
+    )
+    assert "(controller)" not in ran.out
+    brokers.problems[1] = [{**WITHOUT_ZOOKEEPER, "kind": "controller", "where": "controller"}]
+    ran = status()
+    assert (ran.code, ran.out.splitlines()[-1]) == (1, "not healthy: see the 1 line above"), "told by a broker"
 
 
 def test_a_deletion_that_a_broker_tells_of_is_told_once(status: Any, brokers: Brokers) -> None:

@@ -24,7 +24,7 @@ def report_of(*states: str, zookeeper: str = "up") -> dict[str, Any]:
     brokers = [{"id": number, "state": state, "pid": 100 + number} for number, state in enumerate(states, start=1)]
     counts = {"topics": 1, "partitions": 6, "without_leader": 0, "under_replicated": 0}
     reasons: dict[str, Any] = {"refused_replicas": [], "unfinished_deletions": []}
-    return {"brokers": brokers, "zookeeper": {"state": zookeeper, "pid": 100}, **counts, **reasons}
+    return {"controller_id": 1, "brokers": brokers, "zookeeper": {"state": zookeeper, "pid": 100}, **counts, **reasons}
 
 
 def test_a_dead_member_is_started_by_up() -> None:
