@@ -32,6 +32,10 @@ DAY_S = 86_400
 IMBALANCE = 0.1
 """leader.imbalance.per.broker.percentage, by default."""
 WANTED_COPIES = 3
+FULL = ("full", "nearly full")
+"""What brokers call a volume on which room must be made."""
+FULL = ("full", "nearly full")
+"""What brokers call a volume on which room must be made."""
 ALIKE = (
     *("auto.create.topics.enable", "compression.type", "default.replication.factor", "log.cleanup.policy"),
     *("log.retention.bytes", "log.retention.ms", "message.max.bytes", "min.insync.replicas", "num.partitions"),
@@ -366,10 +370,10 @@ def directories(facts: ClusterFacts) -> Found:
 
 
 def disks(facts: ClusterFacts) -> Found:
-    """What is nearly full; as advice, what may be within a day: a few seconds say little of a day, but whose volume is
-    more than half full had better look."""
+    """What is nearly full, here or to its broker, which calls it so until there is more room again; as advice, what may
+    be within a day: a few seconds say little of a day, but whose volume is more than half full had better look."""
     found, soon = [], []
-    full = {(each["broker"], each["where"]) for each in problems_told(facts) if each["kind"] == "full"}
+    full = {(each["broker"], each["where"]) for each in problems_told(facts) if each["kind"] in FULL}
     lasted_s = max(facts.after.disks_at_s - facts.before.disks_at_s, 1.0)
     missing = {each: facts.unheard.get(each, "no answer") for each in facts.brokers}
     for broker_id, of_broker in facts.after.directories.items():
@@ -454,7 +458,7 @@ CLUSTER_CHECKS = (
         True,
         disks,
         remedies.MAKE_ROOM,
-        kinds=("full", "nearly full"),
+        kinds=FULL,
     ),
     Check("clocks", True, clocks, "have NTP set them: retention and timestamps go by them"),
     Check(

@@ -120,6 +120,7 @@ FAULTS: list[tuple[str, ClusterFacts, str]] = [
         "/data of broker 3 has 4.0 GiB left",
     ),
     ("disks", with_status(problems=[told("full", "/data")]), "/data of broker 2 has 50.0 GiB left"),
+    ("disks", with_status(problems=[told("nearly full", "/data", "warning")]), "/data of broker 2 has 50.0 GiB left"),
     (
         "clocks",
         replace(HEALTHY, skews={1: Skew(400), 2: Skew(-900), 3: Skew(0)}),
