@@ -35,10 +35,13 @@ def count_burst(
         return
     times = row.begin(count, size_bytes, taken_at)
     if connection.closed:
+        times.counts.failed -= sum(request.slot.has_error for request in requests)
         return
     times.begun_at = begun_at
     if connection.in_flight:
         count -= _stay(connection, requests, times)
+    if connection.has_unsent:
+        count -= _leave_with_errors(connection, requests, times)
     if count:
         connection.count_answered(times, count)
 
@@ -53,10 +56,22 @@ def _stay(connection: Connection, requests: Sequence[RequestInHand[Request]], ti
         slot = request.slot
         if id(slot) in waiting:
             slot.times = later
+            if slot.has_error:
+                slot.times = later.failed()
+                times.counts.failed -= 1
             if slot.head is not None:  # it waits for the answers to earlier requests
                 slot.answered_at = now
             stayed += 1
     return stayed
+
+
+def _leave_with_errors(connection: Connection, requests: Sequence[RequestInHand[Request]], times: RequestTimes) -> int:
+    """Have those counted by themselves that left with an error, for a peer that may never take it; returns how many."""
+    count = sum(request.slot.has_error and request.slot.times is None for request in requests)
+    if count:
+        times.counts.failed -= count
+        connection.count_answered(times.failed(), count)
+    return count
 
 
 def _by_api(requests: Sequence[RequestInHand[Request]]) -> list[list[RequestInHand[Request]]]:

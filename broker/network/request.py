@@ -62,7 +62,9 @@ class RequestInHand(msgspec.Struct, Generic[M], eq=False):
             for hook in self._take_hooks():
                 message, regions = hook(message, regions) or (message, regions)
         if not is_clean:
-            connection.counts.row(self.header.api_key, self.message).note_answer(message)
+            counts = connection.counts.row(self.header.api_key, self.message)
+            if counts.note_errors(message):
+                slot.note_error(counts)
         try:
             head, rest, rest_bytes = self.dialect.encode(self.api, self.header, message, regions)
         except LocalProtocolError as error:

@@ -72,7 +72,7 @@ class RequestCounts:
         self.answered = 0
         """Those whose answer is with the kernel, and those without an answer that are handled."""
         self.failed = 0
-        """Answers in which an error code stood, also while they wait to leave; see `without_error`."""
+        """Those of them in whose answer an error code stood; of a burst that goes on, such answers already."""
         self.errors: dict[int, int] = {}
         """Error code → how often it stood in an answer."""
         self.sizes = Buckets()
@@ -111,10 +111,6 @@ class RequestCounts:
         self.sizes.add(size_bytes / count, count)
         return RequestTimes(self, taken_at)
 
-    def note_answer(self, answer: Message) -> None:
-        """It will be `answered`: count it where it tells of an error."""
-        self.failed += self.note_errors(answer)
-
     def note_errors(self, answer: Message) -> bool:
         """Whatever error codes stand in it; returns whether there is one."""
         found = [code for codes in _codes_of(type(answer)) for code in codes(answer) if code]
@@ -124,7 +120,7 @@ class RequestCounts:
 
     @property
     def without_error(self) -> int:
-        """How many were answered without any error. It falls for a moment while an answer with one waits to leave."""
+        """How many were answered without any error. It falls for a moment within a burst."""
         return max(self.answered - self.failed, 0)
 
     def with_those_of(self, other: RequestCounts) -> RequestCounts:
@@ -186,6 +182,19 @@ class RequestTimes(msgspec.Struct, gc=False):
         counts.local.add((handled_at - begun_at) * 1e6, count)
         counts.send.add((sent_at - left_at) * 1e6, count)
         counts.total.add((sent_at - taken_at) * 1e6, count)
+
+    def failed(self) -> FailedTimes:
+        """Of such a request, in whose answer an error stands."""
+        return FailedTimes(self.counts, self.taken_at, self.begun_at, self.handled_at)
+
+
+class FailedTimes(RequestTimes, gc=False):
+    """Of requests whose answers tell of errors: they are `failed` once they are `answered`, which they never are where
+    their connection closes before."""
+
+    def took(self, count: int, answered_at: float, left_at: float, sent_at: float) -> None:
+        self.counts.failed += count
+        RequestTimes.took(self, count, answered_at, left_at, sent_at)
 
 
 class CountsByApi:

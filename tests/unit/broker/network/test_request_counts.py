@@ -18,6 +18,7 @@ from strandline.protocol.messages import (
     FetchResponse,
     MetadataRequest,
     MetadataResponse,
+    MetadataTopic,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -195,6 +196,58 @@ async def test_answers_without_an_error_are_told_by_a_counter_that_never_falls(
         parked[2].respond(OK)
         pipeline.channel.flush_responses()
         assert without_error() == [(name, 3)]
+
+
+@pytest.mark.parametrize("when", ["behind another", "at once", "in a burst that closes", "behind one, at once"])
+async def test_an_answer_with_an_error_that_never_leaves_takes_no_good_one_away(
+    autojump_clock: trio.testing.MockClock, when: str
+) -> None:
+    """A peer that reads nothing, or a connection that closes: what is without an error is counted on."""
+    parked: list[RequestInHand] = []
+    text = "c" * 200_000
+    failed = MetadataResponse([], [MetadataTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t", [])], -1, text)
+
+    def handle(request: RequestInHand[MetadataRequest]) -> None:
+        parked.append(request)
+        if when == "at once" or (when == "behind one, at once" and len(parked) == 2):
+            request.respond(failed)
+        elif when == "in a burst that closes":
+            request.respond(failed)
+            request.connection.close("test")
+
+    network = MemoryNetwork(window_bytes=64 * 1024)
+    async with open_pipeline({ApiKey.METADATA: handle}, network=network) as pipeline:
+        client = await pipeline.connect()
+        await client.send(request_frame(MetadataRequest([])) * 2)
+        await trio.testing.wait_all_tasks_blocked()
+        if when == "behind another":
+            parked[1].respond(failed)
+            pipeline.channel.flush_responses()
+        parked[0].connection.close("test")
+        await trio.testing.wait_all_tasks_blocked()
+        counts = counts_of(pipeline, "Metadata")
+        assert (counts.errors != {}, counts.answered, counts.failed) == (True, 0, 0)
+
+
+async def test_answers_with_errors_count_as_failed_however_they_leave(autojump_clock: trio.testing.MockClock) -> None:
+    failed = MetadataResponse([], [MetadataTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t", [])], -1, "c" * 50_000)
+    parked: list[RequestInHand] = []
+
+    def handle(request: RequestInHand[MetadataRequest]) -> None:
+        parked.append(request)
+        if len(parked) != 3:
+            request.respond(failed)
+
+    network = MemoryNetwork(window_bytes=64 * 1024)
+    async with open_pipeline({ApiKey.METADATA: handle}, network=network) as pipeline:
+        client = await pipeline.connect()
+        await client.send(request_frame(MetadataRequest([])) * 6)
+        await trio.testing.wait_all_tasks_blocked()
+        parked[2].respond(failed)
+        pipeline.channel.flush_responses()
+        await client.responses(6)
+        counts = counts_of(pipeline, "Metadata")
+        assert (counts.answered, counts.failed, counts.without_error) == (6, 6, 0)
 
 
 async def test_requests_without_an_answer_are_counted_when_they_are_handled(
