@@ -218,10 +218,10 @@ class FetchSessions:
         return session
 
     def settle(self) -> Iterator[None]:
-        """For figures: all that incremental fetches have read is in the counts of its topics. Session by session: who
+        """For figures: all that incremental fetches have read is in the counts of its topics. Step by step: who
         advances it may let others run between two."""
         for session in list(self._sessions.values()):
-            session.reads.settle()
+            yield from session.reads.settle()
             yield
 
     def end(self, session_id: int) -> None:
@@ -230,7 +230,8 @@ class FetchSessions:
         if session is None:
             return
         self.partitions_count -= len(session.partitions)
-        session.reads.settle()
+        for _ in session.reads.settle():
+            pass
         for partition in session.partitions.values():
             partition.unwatch()
         if session.pending is not None:

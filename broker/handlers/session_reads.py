@@ -9,7 +9,11 @@ Figures count every partition that a fetch reads, also where nothing happened to
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from strandline.broker.replication.topic_counts import TopicTraffic
+
+TOPICS_PER_STEP = 1000
 
 
 class SessionReads:
@@ -33,7 +37,10 @@ class SessionReads:
         else:
             self._topics.pop(topic, None)
 
-    def settle(self) -> None:
-        """All that was read is in the counts."""
-        for topic in list(self._topics):
+    def settle(self) -> Iterator[None]:
+        """All that was read is in the counts, once it is advanced to its end: step by step, between which partitions
+        may come and go."""
+        for number, topic in enumerate(list(self._topics), 1):
             self.change(topic, 0)
+            if number % TOPICS_PER_STEP == 0:
+                yield

@@ -137,7 +137,10 @@ class OfTopics:
                 under_minimum += not leadership.has_enough_replicas
                 at_minimum += leadership.is_at_minimum
                 moving += leadership.is_reassigned
-        missing = not_hosted(self._replicas.broker_id, self._replicas.metadata, partitions, self._logs)
+        missing = 0
+        for some in not_hosted(self._replicas.broker_id, self._replicas.metadata, partitions, self._logs):
+            missing += some
+            yield Metric(name, text, "gauge")
         for name, help_text, value in (
             ("partitioncount", text, len(partitions) + missing),
             ("leadercount", "Partitions that this broker leads", led),

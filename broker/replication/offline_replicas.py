@@ -12,11 +12,14 @@ is such a directory. So for a moment after a start those count, too, whose role 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.replication.partition import Partition
 from strandline.storage.manager.log_manager import LogManager
+
+REPLICAS_PER_STEP = 1000
 
 
 def offline_replicas(
@@ -24,19 +27,26 @@ def offline_replicas(
 ) -> int:
     """See the module. partitions: those that are hosted."""
     failed = sum(partition.failed for partition in partitions.values())
-    return failed + not_hosted(broker_id, metadata, partitions, logs)
+    return failed + sum(not_hosted(broker_id, metadata, partitions, logs))
 
 
 def not_hosted(
     broker_id: int, metadata: MetadataCache, partitions: Mapping[tuple[str, int], Partition], logs: LogManager
-) -> int:
-    """Those of them that have no partition here."""
+) -> Iterator[int]:
+    """How many of them have no partition here: step by step, to be added up, since as many may have to be looked at as
+    the cluster has. Who advances it may let others run between two."""
+    missing = _whether_missing(broker_id, metadata, partitions, logs)
+    while step := list(islice(missing, REPLICAS_PER_STEP)):
+        yield sum(step)
+
+
+def _whether_missing(
+    broker_id: int, metadata: MetadataCache, partitions: Mapping[tuple[str, int], Partition], logs: LogManager
+) -> Iterator[bool]:
     refused = logs.refused
-    count = sum(tp not in partitions for tp in refused)
+    for tp in list(refused):
+        yield tp not in partitions
     if logs.directories.has_unread:
-        count += sum(
-            broker_id in state.replicas and (name, index) not in partitions and (name, index) not in refused
-            for name, topic in metadata.topics.items()
-            for index, state in topic.partitions.items()
-        )
-    return count
+        for name, topic in list(metadata.topics.items()):
+            for index, state in list(topic.partitions.items()):
+                yield broker_id in state.replicas and (name, index) not in partitions and (name, index) not in refused

@@ -14,17 +14,19 @@ from strandline.broker.groups.effects import GroupSettings
 from strandline.broker.groups.group import Group
 from strandline.broker.groups.offsets import GroupOffsets
 from strandline.broker.groups.shards import Coordinated
+from strandline.broker.handlers.fetch_sessions import Read
 from strandline.broker.replication.leadership import Leadership
 from strandline.broker.replication.partition import Partition
 from strandline.broker.server import Broker
 from strandline.controller.controller_context import LeaderAndIsr, Topic
 from strandline.protocol.group_records import CommittedOffset
 from strandline.protocol.messages import (
+    FetchPartition,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
 from strandline.runtime.config.topic import TopicConfig
 
 GONE = 99
@@ -32,12 +34,16 @@ SETTINGS = GroupSettings(max_size=10, initial_delay_s=0)
 
 
 def widen(broker: Broker, topics: int, partitions_each: int, *, groups: int = 0, led: bool = True) -> None:
-    """led: by this broker; else nobody leads them. Each group has committed an offset, in a topic of its turn."""
+    """led: by this broker; else nobody leads them. Each group has committed an offset, in a topic of its turn. Somebody
+    has a fetch session of all that is led; of what is not, some may lie in a log directory that could not be read."""
     names = [f"topic-{number:05}" for number in range(topics)]
     for name in names:
         for index in range(partitions_each):
             _host(broker, TopicPartition(name, index), led)
     _tell(broker, names, partitions_each, led)
+    if led:
+        _follow(broker, names, partitions_each)
+    broker.log_manager.directories.has_unread = not led
     shard = SimpleNamespace(groups={f"group-{n:05}": _group(f"group-{n:05}", names[n % topics]) for n in range(groups)})
     broker.groups.shards[-1] = cast(Any, shard)
 
@@ -101,6 +107,15 @@ def _tell(broker: Broker, names: list[str], partitions_each: int, led: bool) -> 
     metadata = broker.data.replicas.metadata
     topic_states = [UpdateMetadataTopicState(name, (n + 1).to_bytes(16, "big"), states) for n, name in enumerate(names)]
     metadata.update(UpdateMetadataRequest(me, 1, 0, topic_states, [*metadata.brokers.values()]))
+
+
+def _follow(broker: Broker, names: list[str], partitions_each: int) -> None:
+    reads = [
+        Read(name, NO_TOPIC_ID, FetchPartition(index, 0, 1000)) for name in names for index in range(partitions_each)
+    ]
+    session = broker.data.fetch.sessions.sessions.create(reads, by_ids=False, slots=1, now=0.0)
+    assert session is not None
+    session.reads.fetches += 1
 
 
 def _group(name: str, topic: str) -> Coordinated:
