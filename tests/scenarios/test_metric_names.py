@@ -21,6 +21,16 @@ def test_the_page_has_every_family_and_no_other() -> None:
 def test_the_page_says_of_each_family_when_it_is_told() -> None:
     unclear = {key: said for key, said in told_by_page(PAGE.read_text()).items() if said not in IS_TOLD}
     assert not unclear, f"the column `told` may say: {[*IS_TOLD]}"
+    unused = IS_TOLD.keys() - told_by_page(PAGE.read_text()).values()
+    assert not unused
+
+
+def test_what_a_first_scrape_only_asks_for_is_not_said_to_be_told_always() -> None:
+    said = told_by_page(PAGE.read_text())
+    for moment, brokers in story().told_as_openmetrics.items():
+        for broker_id, told in brokers.items():
+            for shape in told.shapes - story().told[moment][broker_id].shapes:
+                assert IS_TOLD[said[name_of(shape), ", ".join(shape.labels)]] is None, shape.name
 
 
 @pytest.mark.parametrize("said", [said for said, is_told in IS_TOLD.items() if is_told is not None])

@@ -56,7 +56,6 @@ IS_TOLD: Mapping[str, Callable[[Story, str, int], bool] | None] = {
     "by a group's coordinator, where ends are known": None,
     "of clients with a quota": None,
     "of addresses with a quota": None,
-    "once there was one": None,
     "while behind": None,
     "after a first scrape": None,
     "on Linux": None,
