@@ -121,7 +121,8 @@ def series_in(text: str) -> dict[Series, float]:
 
 
 def scraped(targets: Iterable[str]) -> dict[Series, float]:
-    """What these brokers (host:port of their admin ports) tell together, each series by one of them."""
+    """What these brokers (host:port of their admin ports) tell together. AssertionError: a series is told by several of
+    them."""
     pages = []
     for target in targets:
         with urllib.request.urlopen(f"http://{target}/metrics", timeout=10) as answer:
