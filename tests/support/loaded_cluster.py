@@ -25,11 +25,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
+from unittest.mock import patch
 
 import trio
 from trio.testing import MockClock
 
+from strandline.broker.metrics import broker_sources
+from strandline.broker.metrics.of_machine import of_machine
 from strandline.client import TrioAdmin
 from strandline.client.connection import Connection
 from strandline.client.errors import ClientError
@@ -48,6 +51,7 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.records.codec import build_batch
 from strandline.protocol.types import TopicPartition
+from strandline.runtime.machine import MachineFigures, Traffic
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import Ledger
 from support.group_client import GroupClient
@@ -83,6 +87,16 @@ CONFIGS = {
     "narrow": {"max.message.bytes": "500"},
 }
 IN_BOTH_FORMATS = ("idle", "loaded", "short")
+MACHINE = MachineFigures(
+    cpu_s={"user": 1.0},
+    cpus=1,
+    network={"eth0": Traffic(1, 1)},
+    disks={"sda": Traffic(1, 1, 1.0)},
+    memory_bytes={"MemTotal": 2, "MemAvailable": 1},
+    open_descriptors=1,
+    max_descriptors=2,
+)
+"""What the brokers are told of theirs. A real one has devices that come and go, and times that a kernel takes back."""
 BEHIND = "kafka_server_fetcherlagmetrics_consumerlag"
 HEAVY = "heavy"
 """A client whose bytes a quota limits."""
@@ -111,7 +125,8 @@ def story() -> Story:
         async with cluster.running():
             await Play(cluster, played).run()
 
-    trio.run(play, clock=MockClock(autojump_threshold=0))
+    with patch.object(broker_sources, "of_machine", partial(of_machine, lambda: MACHINE)):
+        trio.run(play, clock=MockClock(autojump_threshold=0))
     return played
 
 

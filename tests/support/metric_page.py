@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from strandline.broker.metrics.of_machine import OfProcess, of_machine
-from strandline.runtime.machine import MachineFigures, OwnDiskBytes, Traffic
+from strandline.broker.metrics.of_machine import OfProcess
+from strandline.runtime.machine import OwnDiskBytes
 from support.loaded_cluster import CONTROLLER, COORDINATOR, Story, story
 from support.scraping import Shape, shapes
 
@@ -33,16 +33,6 @@ SECTIONS = {
     "Strandline": "strandline_",
 }
 NOT_SAID = "?"
-MACHINE = MachineFigures(
-    cpu_s={"user": 1.0},
-    cpus=1,
-    network={"eth0": Traffic(1, 1)},
-    disks={"sda": Traffic(1, 1, 1.0)},
-    memory_bytes={"MemTotal": 2, "MemAvailable": 1},
-    open_descriptors=1,
-    max_descriptors=2,
-)
-"""A machine that has one of each."""
 IS_TOLD: Mapping[str, Callable[[Story, str, int], bool] | None] = {
     "": lambda told, moment, broker: True,
     "by the controller": lambda told, moment, broker: broker == CONTROLLER,
@@ -64,7 +54,7 @@ IS_TOLD: Mapping[str, Callable[[Story, str, int], bool] | None] = {
 
 
 def all_shapes(played: Story) -> set[Shape]:
-    found = set(shapes([*of_machine(lambda: MACHINE), *OfProcess(lambda: OwnDiskBytes(1, 1))()]))
+    found = set(shapes(OfProcess(lambda: OwnDiskBytes(1, 1))()))
     for brokers in played.told.values():
         for told in brokers.values():
             found |= told.shapes
