@@ -83,7 +83,7 @@ def test_every_query_of_dashboard_and_rules_gives_data(cluster: EmbeddedCluster,
 
 def fires(prometheus: Prometheus, *alerts: str) -> None:
     told = until(
-        lambda: set(alerts) <= prometheus.firing().keys() and prometheus.firing(), f"they do not fire: {alerts}"
+        lambda: set(alerts) <= (firing := prometheus.firing()).keys() and firing, f"they do not fire: {alerts}"
     )
     for alert in alerts:
         assert all("{{" not in text and "<error" not in text for text in told[alert].values()), told[alert]
