@@ -52,7 +52,7 @@ class OfRequests:
         )
         yield from counters(
             f"{PREFIX}_errors",
-            "Error codes that stood in answers; NONE: answers without any",
+            "How often an error code stood in answers, each place counts; NONE: how many answers have none",
             ("request", "error"),
             self._errors(rows),
         )
