@@ -226,7 +226,7 @@ class Broker:
             self.environment.wall_clock,
             self.broker_sources.volumes.known,
             self.cleaning.left_alone,
-            self.metrics.failing,
+            self.metrics.failing.lately,
             self._log,
         )
 

@@ -48,7 +48,7 @@ class HealthCheck:
         wall_clock: WallClock,
         volumes: Callable[[], Mapping[str, DiskSpace]],
         left_alone: Callable[[], Collection[Partition]],
-        failing_sources: Mapping[str, str],
+        failing_sources: Callable[[], Mapping[str, str]],
         log: Logger,
     ) -> None:
         """The last ones: see `ProblemSearch`."""

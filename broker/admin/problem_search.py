@@ -46,7 +46,7 @@ class ProblemSearch:
         coordination: Coordination,
         volumes: Callable[[], Mapping[str, DiskSpace]],
         left_alone: Callable[[], Collection[Partition]],
-        failing_sources: Mapping[str, str],
+        failing_sources: Callable[[], Mapping[str, str]],
     ) -> None:
         """volumes: how much room each log directory has, where that is known. left_alone: what the cleaner does not
         touch any more. failing_sources: of metrics, and why."""
@@ -67,7 +67,7 @@ class ProblemSearch:
         yield from self._of_logs()
         yield from self._of_led()
         yield from self._of_cleaner()
-        for source, why in self._failing_sources.items():
+        for source, why in self._failing_sources().items():
             what, where = f"left out of /metrics: {why}", f"metrics of {source}"
             yield Problem(Level.WARNING, "metrics", what, where, f"{remedies.REPORT}; all else is told", source)
 

@@ -7,7 +7,7 @@ of its own tell; the others are asked all the same.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator
 
 import trio
 from prometheus_client.core import Metric
@@ -23,7 +23,7 @@ _SUFFIXES = {"counter": ("", "_total"), "histogram": ("", "_bucket", "_count", "
 """What the samples of a family may be called, by its kind; those of another kind have its name."""
 
 
-class Failing(Mapping[str, str]):
+class Failing:
     """Which sources had to be left out lately, and why. One is among them for `FAILING_S` after it failed last: who
     collects another time, for another reader, may have more luck, and who has stopped to collect says nothing."""
 
@@ -34,18 +34,10 @@ class Failing(Mapping[str, str]):
     def note(self, source: str, why: str) -> None:
         self._noted[source] = why, trio.current_time()
 
-    def __getitem__(self, source: str) -> str:
-        why, noted_s = self._noted[source]
-        if trio.current_time() - noted_s >= FAILING_S:
-            raise KeyError(source)
-        return why
-
-    def __iter__(self) -> Iterator[str]:
+    def lately(self) -> dict[str, str]:
+        """Source → why, as it is now."""
         now_s = trio.current_time()
-        return iter([source for source, (_, noted_s) in self._noted.items() if now_s - noted_s < FAILING_S])
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return {source: why for source, (why, noted_s) in self._noted.items() if now_s - noted_s < FAILING_S}
 
 
 class MetricSources:

@@ -41,7 +41,7 @@ class Site:
             cast(Any, coordination),
             lambda: self.volumes,
             lambda: self.left_alone,
-            {},
+            dict,
         )
 
     def found(self) -> list[Problem]:

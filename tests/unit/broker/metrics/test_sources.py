@@ -14,7 +14,7 @@ from structlog.testing import LogCapture
 import strandline
 from strandline.broker.metrics.broker_life import BrokerState
 from strandline.broker.metrics.families import counter, gauge, gauges
-from strandline.broker.metrics.sources import FAILING_S, FAILURES, MetricSources
+from strandline.broker.metrics.sources import FAILING_S, FAILURES, Failing, MetricSources
 from strandline.testkit.cluster import MemoryCluster
 
 
@@ -55,14 +55,23 @@ async def test_a_source_counts_as_failing_for_a_while_whoever_collects_or_does_n
         yield gauge("x", "", 1)
 
     registry.sources.add("sometimes", source)
-    assert dict(registry.sources.failing) == {}
+    assert registry.sources.failing.lately() == {}
     registry.scrape()
     is_broken = False
     registry.scrape()  # for another reader, that had more luck
-    assert dict(registry.sources.failing) == {"sometimes": "KeyError('a bug')"}
+    assert registry.sources.failing.lately() == {"sometimes": "KeyError('a bug')"}
     await trio.sleep(FAILING_S)
-    assert dict(registry.sources.failing) == {} and len(registry.sources.failing) == 0
-    assert "sometimes" not in registry.sources.failing
+    assert registry.sources.failing.lately() == {}
+
+
+def test_what_fails_is_looked_at_as_of_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = iter([0.0, 0.0, FAILING_S - 1, FAILING_S, FAILING_S])
+    monkeypatch.setattr(trio, "current_time", lambda: next(now_s))
+    failing = Failing()
+    failing.note("a", "why")
+    failing.note("b", "why, too")
+    assert failing.lately() == {"a": "why", "b": "why, too"}
+    assert failing.lately() == {}
 
 
 async def test_a_source_that_raises_is_left_out_from_there_on_and_told_once_in_a_while(
