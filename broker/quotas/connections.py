@@ -35,7 +35,9 @@ class CreationRates:
         self._broker = None if per_s >= INT_MAX else self._meter(per_s)
 
     def set_ip_bounds(self, bounds: Bounds) -> None:
-        """From now on; what was owed is forgotten."""
+        """From now on; where one is another than before, what was owed is forgotten."""
+        if bounds == self._of_ips:
+            return
         self._of_ips = dict(bounds)
         self._ips.clear()
         self._accepted.clear()

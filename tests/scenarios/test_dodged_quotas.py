@@ -174,7 +174,8 @@ async def test_partitions_are_created_at_the_rate_of_the_quota_whatever_its_clie
 
 
 async def test_an_address_connects_at_the_rate_of_its_quota_whatever_it_tries(autojump_clock: MockClock) -> None:
-    """In both dialects, by many client ids, several at once; another address connects as before."""
+    """In both dialects, by many client ids, several at once, and while quotas are described and read again; another
+    address connects as before."""
     async with cluster_of_one() as cluster:
         (listener,) = cluster.broker(1).listeners.addresses.values()
         suspect = cluster.network.node("suspect", SUSPECT)
@@ -203,11 +204,18 @@ async def test_an_address_connects_at_the_rate_of_its_quota_whatever_it_tries(au
         before_s = max(took_s)
         async with cluster.admin() as admin:
             await admin.alter_quotas(QuotaOwner(ip=SUSPECT), {"connection_creation_rate": CONNECTIONS_PER_S})
-        await trio.sleep(1)
-        took_s.clear()
-        async with with_a_bystander(cluster, trio.lowlevel.checkpoint):
-            began = trio.current_time() + SAVED_UP_S
-            await during(SAVED_UP_S + MINUTE_S, look_on, *([connect_anew] * 4), connect_as_kafka, connect_as_kafka)
+            await trio.sleep(1)
+            took_s.clear()
+
+            async def describe() -> None:
+                await admin.describe_quotas()
+                await cluster.broker(1).quotas.read_all()
+                await trio.sleep(0.5)
+
+            async with with_a_bystander(cluster, trio.lowlevel.checkpoint):
+                began = trio.current_time() + SAVED_UP_S
+                clients = [*[connect_anew] * 4, connect_as_kafka, connect_as_kafka]
+                await during(SAVED_UP_S + MINUTE_S, look_on, describe, *clients)
         in_a_minute = sum(at >= began for at in served)
         assert in_a_minute / (CONNECTIONS_PER_S * MINUTE_S) == pytest.approx(1, abs=0.05)
         assert len(took_s) > 100 and max(took_s) == pytest.approx(before_s)

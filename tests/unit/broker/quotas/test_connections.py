@@ -36,6 +36,16 @@ async def test_connections_to_a_broker_are_accepted_later_and_none_is_refused(au
         assert trio.current_time() - began == pytest.approx(5, abs=0.6)
 
 
+def test_quotas_that_are_read_again_and_are_as_before_forget_no_debt() -> None:
+    rates = CreationRates(WINDOWS, INT_MAX)
+    rates.set_ip_bounds({QuotaEntity(ip="greedy"): 1})
+    assert [rates.refused_for_s("greedy", 5.0) for _ in range(3)] == [0, 0, 1]
+    rates.set_ip_bounds({QuotaEntity(ip="greedy"): 1})
+    assert rates.refused_for_s("greedy", 5.0) == 1 and [*rates.rows(5.0)]
+    rates.set_ip_bounds({QuotaEntity(ip="greedy"): 2})
+    assert rates.refused_for_s("greedy", 5.0) == 0, "another one counts anew"
+
+
 async def test_an_address_that_connects_too_fast_is_kept_a_while_and_closed_and_others_are_served(
     autojump_clock: MockClock,
 ) -> None:
