@@ -314,14 +314,16 @@ class Processor:
     async def _before_large(self, connection: Connection, api: Api, size_bytes: int) -> float:
         """Ask the gate until it lets the frame in: what it waits for may be another quota by then. Returns the seconds
         that it was held."""
-        began = trio.current_time()
+        held_s = 0.0
         while connection.before_frame is None and not connection.closed:
             before_large = self._channel.before_large
             if before_large is None or (brake := before_large(connection, api, size_bytes)) is None:
                 break
+            began = trio.current_time()
             with self._held.keeping(len(connection.kept)):
                 await brake.wait(connection)
-        return trio.current_time() - began
+            held_s += trio.current_time() - began
+        return held_s
 
     async def _drain(self, connection: Connection) -> str:
         """Wait until the responses that are due have left."""

@@ -104,6 +104,17 @@ async def test_what_few_connections_have_sent_is_read_at_once(autojump_clock: Mo
         barrier.open()
 
 
+async def test_a_large_frame_that_nobody_holds_counts_as_none_that_was_held() -> None:
+    """By the real clock, on which some time passes whatever is done."""
+    barrier = Barrier()
+    barrier.open()
+    async with held_at(barrier) as (pipeline, sizes):
+        client = await pipeline.connect()
+        await client.send(frames(2_000_000, 1))
+        assert await client.response() is not None and len(sizes) == 1
+        assert pipeline.channel.counts.rows[ApiKey.PRODUCE].throttle.total == 0
+
+
 async def send_until_closed(client: RawClient, data: bytes) -> None:
     with suppress(TransportClosed):
         await client.send(data)
