@@ -1,8 +1,8 @@
 """DescribeClientQuotas, AlterClientQuotas: quotas of users, client ids and addresses, read and written by any broker.
 
 Nothing here puts a quota into effect: a change is written together with its announcement below /config/changes, in one
-transaction, and every broker, this one too, acts on that (`quotas/quotas`). Before it describes, a broker reads them
-again: an announcement may not have reached it, and who has altered a quota sees it whatever broker they ask.
+transaction, and every broker, this one too, acts on that (`quotas/quotas`). What is described is read for that: an
+announcement may not have reached this broker, and who has altered a quota sees it whatever broker they ask.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class QuotaHandlers:
 
     async def describe(self, request: RequestInHand[DescribeClientQuotasRequest]) -> DescribeClientQuotasResponse:
         wanted = filter_of(request.message.components, request.message.strict)
-        await asking_zookeeper(self._quotas.read_all, trio.current_time() + PATIENCE_S)
+        standing = await asking_zookeeper(self._quotas.as_they_stand, trio.current_time() + PATIENCE_S)
         entries: list[QuotaEntry] = []
-        for count, (entity, values) in enumerate(sorted(self._quotas.values.items(), key=_path), 1):
+        for count, (entity, values) in enumerate(sorted(standing.items(), key=_path), 1):
             if values and wanted.matches(entity):
                 found = [QuotaValue(key, float(value)) for key, value in sorted(values.items())]
                 entries.append(QuotaEntry(parts_of(entity), found))

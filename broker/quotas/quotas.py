@@ -51,6 +51,8 @@ RESOURCES = {
 """Kafka's names of what is limited, in figures."""
 FOREIGN_PREFIX = "SCRAM-"
 """Credentials stand beside the quotas of a user."""
+READ_PER_STEP = 200
+"""Of entities that are read only to be described."""
 
 
 class Quotas:
@@ -125,6 +127,23 @@ class Quotas:
         for kind in KINDS:
             await self._read_again(kind, None)
 
+    async def as_they_stand(self) -> dict[QuotaEntity, dict[str, float]]:
+        """Read for who asks, and not put into effect: that is done in order, by what is announced. Where a value cannot
+        be used it is the one that counts. CoordinationError."""
+        await self._coordination.sync()  # another broker, by another server, may have written
+        found: dict[QuotaEntity, dict[str, float]] = {}
+        for kind in KINDS:
+            entities = await self._find(kind)
+            for first in range(0, len(entities), READ_PER_STEP):
+                some = entities[first : first + READ_PER_STEP]
+                paths = [f"{CONFIG_PATH}/{each.path}" for each in some]
+                znodes = await self._coordination.get_many(paths)
+                for entity, path, znode in zip(some, paths, znodes, strict=True):
+                    values, _ = _usable(entity, quota_standing(path, znode), self._values.get(entity, {}))
+                    if values:
+                        found[entity] = values
+        return found
+
     async def _read_again(self, kind: str, names: Collection[str] | None) -> None:
         try:
             await self._read(kind, names)
@@ -163,21 +182,7 @@ class Quotas:
 
     def _take_over(self, entity: QuotaEntity, standing: Standing) -> None:
         before = self._values.get(entity, {})
-        faults: list[str] = []
-        if standing.overrides is None:
-            values = before
-            faults.append(standing.why)
-        else:
-            values = {}
-            for key, text in standing.overrides.items():
-                if key.startswith(FOREIGN_PREFIX):
-                    continue
-                try:
-                    values[key] = read_quota(entity, key, text)
-                except InvalidQuota as error:
-                    faults.append(str(error))
-                    if key in before:
-                        values[key] = before[key]
+        values, faults = _usable(entity, standing, before)
         if values != before:
             self._log.info("quotas changed", entity=entity.path, quotas=values)
         self._tell(entity, "; ".join(faults))
@@ -212,6 +217,24 @@ class Quotas:
                     let_go(sensor)
         self.connections.set_ip_bounds(_bounds(CONNECTION_CREATION_RATE, self._values))
         self._put_into_effect()
+
+
+def _usable(entity: QuotaEntity, standing: Standing, before: dict[str, float]) -> tuple[dict[str, float], list[str]]:
+    """What counts of that, with the last good values where one cannot be used, and why it cannot."""
+    if standing.overrides is None:
+        return before, [standing.why]
+    values: dict[str, float] = {}
+    faults: list[str] = []
+    for key, text in standing.overrides.items():
+        if key.startswith(FOREIGN_PREFIX):
+            continue
+        try:
+            values[key] = read_quota(entity, key, text)
+        except InvalidQuota as error:
+            faults.append(str(error))
+            if key in before:
+                values[key] = before[key]
+    return values, faults
 
 
 def _bounds(key: str, values: dict[QuotaEntity, dict[str, float]]) -> dict[QuotaEntity, float]:

@@ -376,6 +376,7 @@ async def test_quotas_are_described_as_they_stand_though_no_announcement_came_ye
         await client.start()
         await client.create("/config/clients/app", data, parents=True)
         assert await admin.describe_quotas() == {QuotaOwner(client_id="app"): {"producer_byte_rate": 5}}
+        assert not cluster.broker(1).quotas.values, "who asks puts nothing into effect"
 
 
 async def test_kafkas_tools_are_told_that_a_user_has_no_password(autojump_clock: MockClock) -> None:

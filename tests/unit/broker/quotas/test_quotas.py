@@ -101,3 +101,20 @@ async def test_the_rate_of_new_connections_changes_while_the_broker_runs(
         for _ in range(20):
             rates.note_accepted(0.0)
         assert rates.accept_in_s(0.0) == owed_s
+
+
+async def test_what_cannot_be_read_is_not_described_from_memory(
+    autojump_clock: MockClock, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quotas, client = await quotas_of(nursery, LogCapture())
+    await put(client, "users/alice", producer_byte_rate="2")
+    await quotas.read_all()
+    await client.set(f"{CONFIG_PATH}/users/alice", ConfigZnode({"producer_byte_rate": "fast"}).encode(), -1)
+    assert await quotas.as_they_stand() == {ALICE: {"producer_byte_rate": 2}}, "what counts"
+
+    async def refused(paths: Sequence[str]) -> Any:
+        raise CoordinationError("children_many: NoAuthError")
+
+    monkeypatch.setattr(client, "children_many", refused)
+    with pytest.raises(CoordinationError):
+        await quotas.as_they_stand()
