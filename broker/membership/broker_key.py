@@ -1,4 +1,4 @@
-"""How brokers tell each other from clients where both come by the same listener.
+"""How brokers tell each other from clients, who may come by the same listener.
 
 Invariants 13 and 27 rest on it: whatever else a follower or a controller says, a client can guess. A broker draws a key
 at each start. Its registration in ZooKeeper has it, so the controller learns it with the address, and tells the others

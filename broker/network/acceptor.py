@@ -36,7 +36,7 @@ class ListenerConfig:
     is_inter_broker: bool
     backlog: int = 128
     is_brokers_own: bool = False
-    """Clients have another one: whoever comes here is a broker, and how fast connections are made is not limited."""
+    """Clients have another one: how fast connections are made to this one is not limited."""
 
 
 class CreationRates(Protocol):
@@ -132,7 +132,7 @@ class Acceptor:
                 self._refused(peer, why)
                 processor.close_later(transport, held_s, _once(lambda: self._quota.give_back(peer.host)))
                 return
-        context = RequestContext(self.config.name, self.config.is_brokers_own, peer)
+        context = RequestContext(self.config.name, False, peer)  # a broker shows its key, wherever it comes in
         processor.adopt(transport, context, _once(lambda: self._quota.give_back(peer.host)))
 
     def _refused(self, peer: Address, why: str) -> None:

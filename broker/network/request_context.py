@@ -15,8 +15,8 @@ class RequestContext:
     """For authorisation, quotas, logs, and the address to advertise. Requests of one connection share it until one
     comes that differs, by its client id for instance.
 
-    is_inter_broker: it came in by the listener that brokers have for themselves, or has shown that it is a broker
-        (`membership/broker_key`), which is what brokers do where they share a listener with clients."""
+    is_inter_broker: it has shown by a key that it is a broker (`membership/broker_key`); by which listener it came
+        tells nothing, since clients may reach that of the brokers, too."""
 
     listener_name: str
     is_inter_broker: bool

@@ -236,7 +236,7 @@ class RequestReader:
         """The request of one frame, or None when it is answered with an error already."""
         if api.inter_broker_only and not connection.context.is_inter_broker:
             # First of all: what follows may read the body, without the bounds that clients' requests have.
-            text = f"{api.key.name} is served on the inter-broker listener only"
+            text = f"{api.key.name} is served to brokers of the cluster only"
             failure = api.failure(None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
             self._refuse(connection, dialect, api, header, failure)
             return None

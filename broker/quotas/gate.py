@@ -9,7 +9,7 @@
 | controller_mutation_rate | partitions created and deleted | `mutations` |
 
 This gate stands before the handlers only while there is such a quota (`RequestChannel.switch_gate`). Exempt is what
-brokers ask of each other, by a listener of their own or with the key of whom they ask (`membership/broker_key`).
+brokers ask of each other, who show the key of whom they ask (`membership/broker_key`).
 ApiVersions is exempt for everybody: every connection begins with it, those of brokers too, and who it is is not known
 before. Whoever only says that it is a replica counts as the client that it is, and is refused (`FetchHandler`).
 

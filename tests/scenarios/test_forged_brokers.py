@@ -27,6 +27,7 @@ from strandline.protocol.messages import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
+from strandline.protocol.messages.configs import ConfigResource
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.cluster import MemoryCluster
 from support.raw_client import RawClient
@@ -114,7 +115,7 @@ async def test_the_key_of_another_broker_or_of_an_earlier_start_is_worth_nothing
 async def test_no_answer_to_a_client_no_status_and_no_line_of_a_log_has_a_key(autojump_clock: MockClock) -> None:
     async with MemoryCluster(2).running() as cluster:
         keys = [cluster.broker(number).registration.broker_key for number in (1, 2)]
-        told = list(cluster.history)
+        told: list[str] = []
         client, asked = await raw(cluster), 0
         for api in APIS.values():
             with suppress(TypeError):  # some name what they are about
@@ -122,7 +123,32 @@ async def test_no_answer_to_a_client_no_status_and_no_line_of_a_log_has_a_key(au
                 assert answer is not None
                 told.append(repr(answer))
                 asked += 1
+        async with cluster.admin() as admin:
+            told.append(repr(await admin.describe_configs(ConfigResource.BROKER, "1")))
         told.append(repr(cluster.broker(1).health.status()))
+        told.append(repr([*cluster.broker(1).metrics.collect()]))
+        told += cluster.history  # last: what is told of these questions is in it
         assert asked > 5 and "host" in "".join(told)
         assert len({*keys}) == 2 and all(len(key) == 32 for key in keys)
         assert not [line for line in told for key in keys if key in line]
+
+
+async def test_a_client_on_the_listener_of_the_brokers_is_not_obeyed_and_brokers_there_are(
+    autojump_clock: MockClock,
+) -> None:
+    """As in containers, where clients reach that one, too."""
+    config = {
+        "listeners": "PLAINTEXT://broker-1:9092,CLIENTS://broker-1:9093",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT",
+    }
+    async with MemoryCluster(1, config=config).running() as cluster:
+        async with cluster.admin() as admin:
+            await admin.create_topic("t", 1, 1)
+        await cluster.until(lambda: cluster.partition(1, T0).leadership is not None, "the controller is obeyed")
+        broker, partition = cluster.broker(1), cluster.partition(1, T0)
+        client = RawClient(await cluster.network.node("client").connect(broker.listeners.addresses["PLAINTEXT"]))
+        stop = StopReplicaPartitionState("t", partition.topic_id, 0, 1000, delete_partition=True)
+        answer = await client.request(StopReplicaRequest(2, 1000, broker.registration.broker_epoch, [stop]))
+        assert answer is not None
+        assert ErrorCode.CLUSTER_AUTHORIZATION_FAILED in msgspec.structs.astuple(answer.message)
+        assert cluster.partition(1, T0) is partition and broker.data.replicas.controller_epoch < 1000

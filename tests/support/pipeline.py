@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 import trio
@@ -16,9 +16,10 @@ from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota
 from strandline.broker.network.processor import Processor
 from strandline.broker.network.request_channel import Gate, Handler, RequestChannel, WorkQueue
+from strandline.broker.network.request_context import RequestContext
 from strandline.broker.network.unflushed_connections import UnflushedConnections
 from strandline.protocol.api import ApiKey
-from strandline.runtime.network import Address
+from strandline.runtime.network import Address, Transport
 from strandline.testkit.network import MemoryNetwork, MemoryNode
 from support.raw_client import RawClient
 
@@ -40,6 +41,13 @@ class Pipeline:
     async def connect(self, host: str = "client") -> RawClient:
         node: MemoryNode = self.network.node(host)
         return RawClient(await node.connect(self.address))
+
+
+class _OfBrokers(Processor):
+    """All its connections are taken for those of brokers, as if each had shown a key."""
+
+    def adopt(self, transport: Transport, context: RequestContext, on_closed: Callable[[], None]) -> None:
+        super().adopt(transport, replace(context, is_inter_broker=True), on_closed)
 
 
 @asynccontextmanager
@@ -74,8 +82,8 @@ async def open_pipeline(
         num_handlers=num_handlers,
         log=log,
     )
-    processor = Processor(0, channel, limits or ConnectionLimits(), log)
     is_own = is_inter_broker and rates is None
+    processor = (_OfBrokers if is_own else Processor)(0, channel, limits or ConnectionLimits(), log)
     listener = ListenerConfig("PLAINTEXT", Address("0.0.0.0", 9092), is_inter_broker, is_brokers_own=is_own)
     acceptor = Acceptor(listener, network.node("broker"), [processor], quota, log, rates)
     is_virtual = isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)

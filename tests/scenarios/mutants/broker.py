@@ -317,11 +317,11 @@ MUTANTS = [
         ("test_forged_brokers.py", "test_the_key_of_another_broker"),
     ),
     Mutant(
-        "a listener that is shared makes brokers of clients",
+        "who comes by the listener of brokers is one",
         "broker/network/acceptor.py",
-        "self.config.is_brokers_own, peer)\n",
-        "self.config.is_inter_broker, peer)\n",
-        ("test_forged_brokers.py", "test_a_client_that_fetches_as_a_follower"),
+        "(self.config.name, False, peer)",
+        "(self.config.name, self.config.is_inter_broker, peer)",
+        ("test_forged_brokers.py", "test_a_client_on_the_listener_of_the_brokers"),
     ),
     Mutant(
         "a client may say what only brokers say",
