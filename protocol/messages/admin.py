@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from strandline.protocol.keys_in_repr import repr_without_key
 from strandline.protocol.messages.base import MAX_NAMED, Message, Named, Request
 from strandline.protocol.messages.operations import OPERATIONS_NOT_ASKED_FOR
 from strandline.protocol.reasons import Reason
@@ -40,6 +41,9 @@ class ApiVersionsRequest(Request, frozen=True, array_like=True, gc=False):
     """Names this client in logs and, later, quotas; holds for the whole connection."""
     broker_key: str = ""
     """Of the broker that is asked, by another one of its cluster: it is no client then, for the whole connection."""
+
+    def __repr__(self) -> str:
+        return repr_without_key(self)
 
 
 # --- Metadata --------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ the receiver's registration that the controller has in mind (another one: STALE_
 
 from __future__ import annotations
 
+from strandline.protocol.keys_in_repr import repr_without_key
 from strandline.protocol.messages.admin import RefusedReplica, UnfinishedDeletion
 from strandline.protocol.messages.base import Message, Request
 from strandline.protocol.reasons import Reason
@@ -56,6 +57,9 @@ class LiveLeader(Message, frozen=True, array_like=True, gc=False):
     host_name: str
     port: Int32
     broker_key: str = ""
+
+    def __repr__(self) -> str:
+        return repr_without_key(self)
 
 
 class PartitionError(Message, frozen=True, array_like=True, gc=False):
@@ -127,6 +131,9 @@ class UpdateMetadataBroker(Message, frozen=True, array_like=True, gc=False):
     rack: str | None = None
     broker_key: str = ""
     """For brokers' eyes only."""
+
+    def __repr__(self) -> str:
+        return repr_without_key(self)
 
 
 class UpdateMetadataPartitionState(Message, frozen=True, array_like=True, gc=False):

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
+from strandline.protocol.keys_in_repr import repr_without_key
 from strandline.protocol.types import NO_BROKER, NO_TOPIC_ID, Int16, Int32, TopicId
 from strandline.protocol.znodes.base import (
     BROKER_IDS_PATH,
@@ -55,6 +56,9 @@ class _BrokerJson(msgspec.Struct):
     apis: dict[str, tuple[Int16, Int16]] = {}
     broker_key: str = ""
 
+    def __repr__(self) -> str:
+        return repr_without_key(self)
+
 
 class BrokerIdZnode(msgspec.Struct, frozen=True, kw_only=True):
     """A live broker. host, port: of its first PLAINTEXT endpoint, for old tools (None, −1 where there is none)."""
@@ -73,6 +77,9 @@ class BrokerIdZnode(msgspec.Struct, frozen=True, kw_only=True):
     """API key → (lowest, highest) version that it serves."""
     broker_key: str = ""
     """Who knows it is one of the cluster, no client. "": of another kind of broker."""
+
+    def __repr__(self) -> str:
+        return repr_without_key(self)
 
     VERSION: ClassVar[int] = 5
 
