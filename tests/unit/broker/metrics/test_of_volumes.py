@@ -41,7 +41,9 @@ ALL = {
 }
 
 
-async def test_a_scrape_tells_what_was_found_after_the_last_one(two_disks: ReplicaSite, nursery: trio.Nursery) -> None:
+async def test_a_scrape_tells_what_was_found_after_the_last_one(
+    two_disks: ReplicaSite, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
     volumes = Volumes()
     source = OfVolumes(two_disks.logs, volumes, InlineBlocking())
     nursery.start_soon(source.run)
@@ -57,7 +59,9 @@ async def test_a_scrape_tells_what_was_found_after_the_last_one(two_disks: Repli
     assert figures(source) == {}, "old figures look like a disk that fills no more"
 
 
-async def test_a_volume_that_fails_or_hangs_is_left_out(two_disks: ReplicaSite, nursery: trio.Nursery) -> None:
+async def test_a_volume_that_fails_or_hangs_is_left_out(
+    two_disks: ReplicaSite, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
     volumes, blocking = Volumes(), InlineBlocking()
     source = OfVolumes(two_disks.logs, volumes, blocking)
     nursery.start_soon(source.run)
