@@ -238,7 +238,9 @@ async def test_of_logs_without_a_topic_id_only_an_empty_one_goes(
     assert departures.is_there == bool(count)
 
 
-async def test_a_disk_that_refuses_is_tried_again(departures: Departures, nursery: trio.Nursery) -> None:
+async def test_a_disk_that_refuses_is_tried_again(
+    departures: Departures, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
     full = departures.site.disk.fail("rename", "/logs/t-0*", errno.ENOSPC)
     nursery.start_soon(departures.departed.run)
     departures.moved()
@@ -318,7 +320,7 @@ async def test_a_topic_that_is_not_deleted_after_all_keeps_its_log(not_hosted: D
 
 
 async def test_a_disk_that_refuses_is_tried_again_also_when_the_topic_is_gone(
-    departures: Departures, nursery: trio.Nursery
+    departures: Departures, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     full = departures.site.disk.fail("rename", "/logs/t-0*", errno.ENOSPC)
     nursery.start_soon(departures.departed.run)
@@ -331,7 +333,7 @@ async def test_a_disk_that_refuses_is_tried_again_also_when_the_topic_is_gone(
 
 
 async def test_that_a_topic_is_not_named_deletes_nothing_and_is_told(
-    departures: Departures, nursery: trio.Nursery
+    departures: Departures, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     nursery.start_soon(departures.departed.run)
     for there in (["t"], ["other"]):
