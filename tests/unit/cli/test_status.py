@@ -23,18 +23,9 @@ from strandline.protocol.messages import (
 from strandline.runtime import http_client
 from strandline.runtime.network import Address, CannotConnect
 from unit.cli.conftest import NOW_MS
+from unit.cli.test_cluster_problems import FOUND, NONE_LED
 
-NONE_LED = {"count": 0, "first": []}
-GONE = {
-    "level": "warning",
-    "kind": "under-replicated",
-    "subject": "broker 3 is gone",
-    "what": "1 partition is under-replicated: broker 3 does not run",
-    "where": "t-0",
-    "since_ms": NOW_MS - 240_000,
-    "led": {"count": 1, "first": ["t-0"]},
-    "remedy": "start it",
-}
+GONE = {**FOUND, "remedy": "start it"}
 WITHOUT_ZOOKEEPER = {
     **GONE,
     "level": "error",
