@@ -337,7 +337,6 @@ class Broker:
             quotas.sensors[CONTROLLER_MUTATION_RATE],
             metadata.partitions_of,
             lambda: current.value.num_partitions,
-            shares_listener=len(self.config.listeners) == 1,
         )
         quotas.limit(self.channel, QuotaGate(quotas.sensors), mutations)
 

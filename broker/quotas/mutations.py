@@ -58,13 +58,10 @@ class MutationGate:
         sensors: Sensors,
         partitions_of: Callable[[str | bytes], int],
         default_partitions: Callable[[], int],
-        *,
-        shares_listener: bool,
     ) -> None:
         self._sensors = sensors
         self._partitions_of = partitions_of
         self._default_partitions = default_partitions
-        self._shares_listener = shares_listener
 
     def __call__(self, api: Api, handler: Handler) -> Handler:
         return partial(self._limited, handler) if api.key in FIRST_STRICT and self._sensors.bounds else handler
@@ -72,8 +69,8 @@ class MutationGate:
     async def _limited(self, handler: Handler, request: RequestInHand[Any]) -> Any:
         context = request.context
         now = trio.current_time()
-        is_own = context.is_inter_broker and not self._shares_listener
-        sensor = None if is_own else self._sensors.of(context.principal, context.client_id, now)
+        of_client = not context.is_inter_broker
+        sensor = self._sensors.of(context.principal, context.client_id, now) if of_client else None
         asked = None if sensor is None else self._asked(request.message)
         if sensor is None or asked is None:
             return await handler(request)
