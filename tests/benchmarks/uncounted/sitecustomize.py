@@ -22,7 +22,6 @@ from typing import NamedTuple
 COUNTING = {
     "strandline.broker.network.request_channel": r"count_burst\(requests\[0\]",
     "strandline.broker.network.connection": r"self\.counts\.\w+_bytes \+= ",
-    "strandline.broker.network.request": r"[\w.()]*\bcounts\b.*\.note_\w+\(.*\)$",
     "strandline.broker.replication.appends": r"counts\.\w+ \+= ",
     "strandline.broker.replication.follower": r"followers\.replicas\.traffic\.\w+ \+= ",
     "strandline.broker.handlers.fetch": r"self\._count\(request\.message, answer\)|.*\.fetch_requests \+= 1$",
