@@ -71,22 +71,16 @@ def quantiles(
 
 
 def histograms(
-    name: str, help_text: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], Histogram]]
+    name: str, help_text: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], Sequence[int], int, float]]
 ) -> Iterator[Metric]:
-    """Native histograms in seconds, of all the time. name: ends in `_seconds`."""
-    for values, times in rows:
+    """Native histograms in seconds, of all the time. name: ends in `_seconds`.
+
+    rows: values of the labels, how many took at most each of `BUCKET_LIMITS_S`, how many there are, their sum."""
+    for values, at_most, count, sum_s in rows:
+        buckets = [(str(limit_s), float(below)) for limit_s, below in zip(BUCKET_LIMITS_S, at_most, strict=True)]
         family = HistogramMetricFamily(name, help_text, labels=labels)
-        family.add_metric(values, buckets=_buckets(times), sum_value=times.total_us / 1e6)
+        family.add_metric(values, buckets=[*buckets, ("+Inf", count)], sum_value=sum_s)
         yield family
-
-
-def _buckets(times: Histogram) -> list[tuple[str, float]]:
-    found = [0.0] * len(BUCKET_LIMITS_S)
-    for limit_us, below in times.cumulated():
-        for place, limit_s in enumerate(BUCKET_LIMITS_S):
-            if limit_us <= limit_s * 1e6:
-                found[place] = below
-    return [*((str(limit), below) for limit, below in zip(BUCKET_LIMITS_S, found, strict=True)), ("+Inf", times.count)]
 
 
 def _slices(

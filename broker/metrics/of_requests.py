@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterator
 import trio
 from prometheus_client.core import Metric
 
-from strandline.broker.metrics.families import Labelled, counter, counters, gauge, histograms, quantiles
+from strandline.broker.metrics.families import (
+    BUCKET_LIMITS_S,
+    Labelled,
+    counter,
+    counters,
+    gauge,
+    histograms,
+    quantiles,
+)
 from strandline.broker.network.request_channel import RequestChannel
 from strandline.broker.network.request_counts import STAGES, Buckets, RequestCounts, histogram_of, name_of_code
 from strandline.runtime.histogram import Histogram
@@ -74,7 +82,7 @@ class OfRequests:
             "strandline_request_stage_seconds",
             "Time of a request, by stage",
             ("request", "stage"),
-            (((name, stage), row.histogram(stage)) for name, row in rows for stage in PARTS),
+            (_all_the_time(name, row, stage) for name, row in rows for stage in PARTS),
         )
         counts = self._channel.counts
         for name, text, value in (
@@ -106,18 +114,28 @@ class OfRequests:
         }
 
     def _recent(self, name: str, stage: str, row: RequestCounts) -> Histogram:
-        counts = [*_buckets(row, stage).counts, row.answered]
+        found = _buckets(row, stage)
+        counts = [*found.counts, row.answered]
         before = self._before_that.get((name, stage))
         if before is not None:
             counts = [now - then for now, then in zip(counts, before, strict=True)]
         *buckets, answered = counts
-        made = histogram_of(buckets)
-        if answered > made.count and stage != "sizes":  # those that this stage took no time of
+        if stage == "sizes":
+            return histogram_of(buckets, found.limits, unit=1)
+        made = histogram_of(buckets, found.limits, unit=1e6)
+        if answered > made.count:  # those that this stage took no time of
             made.record(0, answered - made.count)
         return made
 
 
 _ALL = (*STAGES, "sizes")
+
+
+def _all_the_time(name: str, row: RequestCounts, stage: str) -> tuple[tuple[str, str], list[int], int, float]:
+    """For `histograms`."""
+    buckets, passed_by = _buckets(row, stage), row.passed_by(stage)
+    at_most = [passed_by + below for below in buckets.at_most(BUCKET_LIMITS_S)]
+    return (name, stage), at_most, passed_by + sum(buckets.counts), buckets.total
 
 
 def _buckets(row: RequestCounts, stage: str) -> Buckets:

@@ -298,7 +298,7 @@ class Processor:
                 if reads % BURSTS_PER_TURN == 0:
                     await trio.lowlevel.checkpoint()
             if held_s:
-                connection.counts.rows[api.key].throttle.add(held_s * 1e6, 1)
+                connection.counts.rows[api.key].throttle.add(held_s, 1)
             await connection.wait_for_room()
             _, next_ = self._request_reader.take(connection, buffer, view, have, is_shared=False)
             if next_ is Next.QUEUED:

@@ -98,7 +98,7 @@ class RequestInHand(msgspec.Struct, Generic[M], eq=False):
 
     def note_throttled(self, seconds: float) -> None:
         """For figures: a gate held it, or its connection because of it, for so long."""
-        self.connection.counts.row(self.header.api_key, self.message).throttle.add(seconds * 1e6, 1)
+        self.connection.counts.row(self.header.api_key, self.message).throttle.add(seconds, 1)
 
     def own_records(self) -> None:
         """Take the records out of the buffer that they were received into; the slack behind them is what record checks

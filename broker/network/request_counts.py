@@ -13,14 +13,18 @@
 
 The requests of a burst are counted together, where they have one API: what is answered at once costs three looks at
 the clock, however many it is. Only those that stay behind carry `RequestTimes` with them, until their answer has left.
-Buckets are a quarter of an octave wide: their number is the length in bits of the fourth power of the microseconds,
-which costs a third of what looking a limit up would.
+Buckets end at round numbers, those that are told of among them (`at_most`), a fifth above each other at most. Where
+each value belongs is found for many at once, when they are sorted: that costs a tenth of looking each one up.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
+from itertools import accumulate
+from operator import sub
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -31,31 +35,56 @@ from strandline.protocol.messages import FetchRequest, Message, Request
 from strandline.runtime.histogram import Histogram
 
 STAGES = ("queue", "local", "remote", "throttle", "response_queue", "send", "total")
-NUM_BUCKETS = 256
-"""Enough for three hundred thousand years, so that no clock ends a broker."""
 FETCH = int(ApiKey.FETCH)
+FOLLOWERS_FETCH = -1
 UNKNOWN_CODE = "UNKNOWN"
 NOT_YET = -1.0
-COUNTED_TOGETHER = 256
+COUNTED_TOGETHER = 1024
 """Bursts: a fraction of a millisecond of the event loop."""
+_Times = Sequence[float]
+_ROUND = (100, 120, 140, 170, 200, 225, 250, 300, 350, 400, 450, 500, 600, 700, 800, 900)
+"""Hundredths; and so on, with more zeros."""
+LIMITS_S = [number * 10**zeros / 10**8 for zeros in range(12) for number in _ROUND]
+"""The greatest time in each bucket, from a microsecond to ten days; there is one bucket for all beyond."""
+LIMITS_BYTES = [number * 10**zeros / 10**2 for zeros in range(9) for number in _ROUND]
+"""Likewise of sizes, to 900 MB."""
 
 
 class Buckets:
     """How often something took how long, or was how large; see the module. `total` is exact."""
 
-    __slots__ = ("counts", "total")
+    __slots__ = ("counts", "limits", "total")
 
-    def __init__(self) -> None:
-        self.counts = [0] * NUM_BUCKETS
+    def __init__(self, limits: Sequence[float] = LIMITS_S) -> None:
+        self.limits = limits
+        self.counts = [0] * (len(limits) + 1)
         self.total = 0.0
 
     def add(self, value: float, count: int) -> None:
-        """value: of times in microseconds."""
-        if value < 0:  # a clock that went back, wherever it was read
-            value = 0.0
+        """value: of times in seconds."""
+        value = max(value, 0.0)  # a clock that went back, wherever it was read
         self.total += value * count
-        square = value * value
-        self.counts[int(square * square).bit_length()] += count
+        self.counts[bisect_left(self.limits, value)] += count
+
+    def add_each(self, values: Iterable[float], count: int) -> None:
+        """Each of many values, of which there is one, so often."""
+        ordered = sorted(values)
+        if ordered[0] < 0:
+            ordered = [max(value, 0.0) for value in ordered]
+        self.total += sum(ordered) * count
+        begin = bucket = 0
+        while begin < len(ordered):
+            bucket = bisect_left(self.limits, ordered[begin], bucket)
+            end = len(ordered)
+            if bucket < len(self.limits):
+                end = bisect_right(ordered, self.limits[bucket], begin)
+            self.counts[bucket] += (end - begin) * count
+            begin = end
+
+    def at_most(self, limits: Sequence[float]) -> list[int]:
+        """How many did not exceed each of these, which are limits of buckets, and are in order."""
+        below = list(accumulate(self.counts))
+        return [below[self.limits.index(limit)] for limit in limits]
 
     def add_all(self, other: Buckets) -> None:
         self.total += other.total
@@ -65,7 +94,7 @@ class Buckets:
 class RequestCounts:
     """Of one API. A stage that took no time is not written down: see `histogram`."""
 
-    __slots__ = ("_at_once", "answered", "errors", "failed", "requests", "sizes", *STAGES)
+    __slots__ = ("_num_ways", "_ways", "answered", "errors", "failed", "requests", "sizes", *STAGES)
 
     def __init__(self) -> None:
         self.requests = 0
@@ -75,7 +104,7 @@ class RequestCounts:
         """Those of them in whose answer an error code stood; of a burst that goes on, such answers already."""
         self.errors: dict[int, int] = {}
         """Error code → how often it stood in an answer."""
-        self.sizes = Buckets()
+        self.sizes = Buckets(LIMITS_BYTES)
         """In bytes."""
         self.queue = Buckets()
         self.local = Buckets()
@@ -84,32 +113,58 @@ class RequestCounts:
         self.response_queue = Buckets()
         self.send = Buckets()
         self.total = Buckets()
-        self._at_once: list[tuple[int, int, float, float, float]] = []
-
-    def note_at_once(self, burst: tuple[int, int, float, float, float]) -> None:
-        """How many requests were answered together, their bytes, and when they were taken, their answers left, and the
-        kernel had it all. Bursts are counted together, some time later: for many in a row the processor has at hand
-        what that takes."""
-        self._at_once.append(burst)
-        if len(self._at_once) >= COUNTED_TOGETHER:
-            self.settle()
-
-    def settle(self) -> None:
-        """Count what was noted; before somebody looks."""
-        at_once, self._at_once = self._at_once, []
-        for count, size_bytes, taken_at, left_at, sent_at in at_once:
-            self.requests += count
-            self.answered += count
-            self.sizes.add(size_bytes / count, count)
-            self.local.add((left_at - taken_at) * 1e6, count)
-            self.send.add((sent_at - left_at) * 1e6, count)
-            self.total.add((sent_at - taken_at) * 1e6, count)
+        self._ways: dict[tuple[int, bool, bool], list[float]] = {}
+        """Size of a burst, whether it waited for a handler, and after it → what `note_way` was told of those: numbers,
+        one behind the other, so that the garbage collector sees nothing of them."""
+        self._num_ways = 0
 
     def begin(self, count: int, size_bytes: int, taken_at: float) -> RequestTimes:
         """Count requests that came together, size_bytes in all, as if they were equally large."""
         self.requests += count
         self.sizes.add(size_bytes / count, count)
         return RequestTimes(self, taken_at)
+
+    def note_way(self, count: int, way: tuple[float, float, float, float, float, float]) -> None:
+        """Of requests that are counted as begun, and were answered together: when each stage ended, in their order.
+        Bursts are counted together, some time later: for many in a row that costs little."""
+        noted = self._ways.setdefault((count, way[1] >= 0, way[2] >= 0), [])
+        noted += way
+        self._num_ways += 1
+        if self._num_ways >= COUNTED_TOGETHER:
+            self.settle()
+
+    def settle(self) -> None:
+        """Count what was noted; before somebody looks."""
+        ways, self._ways = self._ways, {}
+        self._num_ways = 0
+        for (count, has_queued, has_waited), noted in ways.items():
+            taken_at, begun_at, handled_at, answered_at, left_at, sent_at = (noted[column::6] for column in range(6))
+            if has_queued:
+                self.queue.add_each(map(sub, begun_at, taken_at), count)
+            else:
+                begun_at = taken_at
+            if has_waited:
+                self.remote.add_each(map(sub, answered_at, handled_at), count)
+                self.response_queue.add_each(map(sub, left_at, answered_at), count)
+            else:
+                handled_at = left_at
+            self._took(count, taken_at, begun_at, handled_at, left_at, sent_at)
+
+    def add_at_once(self, count: int, noted: list[float]) -> None:
+        """See `CountsByApi.note_at_once`."""
+        size_bytes, taken_at, left_at, sent_at = (noted[column::4] for column in range(4))
+        self.requests += count * len(size_bytes)
+        self.sizes.add_each([size / count for size in size_bytes], count)
+        self._took(count, taken_at, taken_at, left_at, left_at, sent_at)
+
+    def _took(
+        self, count: int, taken_at: _Times, begun_at: _Times, done_at: _Times, left_at: _Times, sent_at: _Times
+    ) -> None:
+        """What all stages but those of waiting took; monotonic seconds of as many bursts each."""
+        self.answered += count * len(taken_at)
+        self.local.add_each(map(sub, done_at, begun_at), count)
+        self.send.add_each(map(sub, sent_at, left_at), count)
+        self.total.add_each(map(sub, sent_at, taken_at), count)
 
     def note_errors(self, answer: Message) -> bool:
         """Whatever error codes stand in it; returns whether there is one."""
@@ -136,23 +191,18 @@ class RequestCounts:
                 getattr(both, name).add_all(getattr(each, name))
         return both
 
-    def histogram(self, stage: str) -> Histogram:
-        """Of a stage's times so far, or of `sizes` (in bytes instead of microseconds)."""
+    def passed_by(self, stage: str) -> int:
+        """How many requests took no time of a stage so far, beside those that its buckets have."""
         buckets: Buckets = getattr(self, stage)
-        made = histogram_of(buckets.counts)
-        passed_by = (self.requests if stage == "sizes" else self.answered) - made.count
-        if passed_by > 0:
-            made.record(0, passed_by)
-        made.total_us = int(buckets.total)
-        return made
+        return max(self.answered - sum(buckets.counts), 0)
 
 
-def histogram_of(counts: Sequence[int]) -> Histogram:
-    """With each value in the middle of its bucket."""
+def histogram_of(counts: Sequence[int], limits: Sequence[float], unit: float) -> Histogram:
+    """With each value in the middle of its bucket. unit: what is recorded is so much smaller (microseconds)."""
     made = Histogram()
     for bucket, count in enumerate(counts):
         if count:
-            made.record(_middle(bucket), count)
+            made.record(round(_middle(bucket, limits) * unit), count)
     return made
 
 
@@ -168,20 +218,7 @@ class RequestTimes(msgspec.Struct, gc=False):
 
     def took(self, count: int, answered_at: float, left_at: float, sent_at: float) -> None:
         """The answers to so many of them took the same way, and are with the kernel."""
-        counts, taken_at, handled_at = self.counts, self.taken_at, self.handled_at
-        counts.answered += count
-        begun_at = taken_at
-        if self.begun_at >= 0:
-            begun_at = self.begun_at
-            counts.queue.add((begun_at - taken_at) * 1e6, count)
-        if handled_at >= 0:
-            counts.remote.add((answered_at - handled_at) * 1e6, count)
-            counts.response_queue.add((left_at - answered_at) * 1e6, count)
-        else:
-            handled_at = left_at
-        counts.local.add((handled_at - begun_at) * 1e6, count)
-        counts.send.add((sent_at - left_at) * 1e6, count)
-        counts.total.add((sent_at - taken_at) * 1e6, count)
+        self.counts.note_way(count, (self.taken_at, self.begun_at, self.handled_at, answered_at, left_at, sent_at))
 
     def failed(self) -> FailedTimes:
         """Of such a request, in whose answer an error stands."""
@@ -206,6 +243,32 @@ class CountsByApi:
         self.received_bytes = 0
         """From the peers of all connections, frames that were never finished included."""
         self.sent_bytes = 0
+        self._at_once: dict[tuple[int, int], list[float]] = {}
+        """API (`FOLLOWERS_FETCH`, too) and number of requests → what is noted of such bursts: numbers, one behind the
+        other."""
+        self._num_at_once = 0
+
+    def note_at_once(self, kind: tuple[int, int], burst: tuple[int, float, float, float]) -> None:
+        """Count requests that came together, and whose answers left as soon as they were handled. kind: their API
+        (`FOLLOWERS_FETCH`, too) and how many they are. burst: the bytes of all, when they were taken, their answers
+        left, and the kernel had those. Hardly more is done for a burst on the hot path than to write that down."""
+        noted = self._at_once.get(kind)
+        if noted is None:
+            noted = self._at_once[kind] = []
+        noted += burst
+        self._num_at_once += 1
+        if self._num_at_once >= COUNTED_TOGETHER:
+            self.settle()
+
+    def settle(self) -> None:
+        """Count what was noted; before somebody looks."""
+        at_once, self._at_once = self._at_once, {}
+        self._num_at_once = 0
+        for (api_key, count), noted in at_once.items():
+            counts = self.of_followers if api_key == FOLLOWERS_FETCH else self.rows[api_key]
+            counts.add_at_once(count, noted)
+        for counts in (*self.rows.values(), self.of_followers):
+            counts.settle()
 
     def row(self, api_key: int, message: Request) -> RequestCounts:
         if api_key == FETCH and isinstance(message, FetchRequest) and message.replica_id >= 0:
@@ -221,8 +284,7 @@ class CountsByApi:
 
     def named(self) -> Iterator[tuple[str, RequestCounts]]:
         """By Kafka's names, as they are now: Fetch by who asks, and both together."""
-        for counts in (*self.rows.values(), self.of_followers):
-            counts.settle()
+        self.settle()
         for number, counts in self.rows.items():
             if number == FETCH:
                 yield "FetchConsumer", counts
@@ -245,9 +307,11 @@ def name_of_code(code: int) -> str:
         return UNKNOWN_CODE
 
 
-def _middle(bucket: int) -> int:
-    """A value of that bucket, near its middle."""
-    return round(2 ** ((bucket - 0.5) / 4)) if bucket else 0
+def _middle(bucket: int, limits: Sequence[float]) -> float:
+    """A value of that bucket, near its middle; the first one is as good as nothing, and the last one has no end."""
+    if bucket == 0 or bucket == len(limits):
+        return limits[-1] if bucket else 0
+    return math.sqrt(limits[bucket - 1] * limits[bucket])
 
 
 _Codes = Callable[[Any], Iterable[int]]

@@ -5,12 +5,24 @@ from __future__ import annotations
 import pytest
 import trio
 import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
 
+from strandline.broker.metrics.families import BUCKET_LIMITS_S
 from strandline.broker.metrics.of_requests import OfRequests
 from strandline.broker.network.limits import ConnectionLimits
 from strandline.broker.network.request import RequestInHand
-from strandline.broker.network.request_counts import STAGES, RequestCounts, kafka_name
-from strandline.protocol.api import ApiKey
+from strandline.broker.network.request_counts import (
+    LIMITS_BYTES,
+    NOT_YET,
+    STAGES,
+    Buckets,
+    CountsByApi,
+    RequestCounts,
+    histogram_of,
+    kafka_name,
+)
+from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
     DeleteTopicsRequest,
@@ -34,11 +46,18 @@ OK = ProduceResponse([])
 
 def times_ms(counts: RequestCounts) -> dict[str, list[float]]:
     """Stage → the different times there were."""
-    return {stage: [limit / 1000 for limit, _ in counts.histogram(stage).cumulated()] for stage in STAGES}
+    found: dict[str, list[float]] = {}
+    for stage in STAGES:
+        buckets: Buckets = getattr(counts, stage)
+        times = histogram_of(buckets.counts, buckets.limits, unit=1e6)
+        if passed_by := counts.passed_by(stage):
+            times.record(0, passed_by)
+        found[stage] = [limit_us / 1000 for limit_us, _ in times.cumulated()]
+    return found
 
 
 def near(*values_ms: float) -> object:
-    """Buckets are a quarter of an octave wide."""
+    """A bucket ends a fifth above the one before, at most."""
     return pytest.approx(list(values_ms), rel=0.1, abs=0.001)
 
 
@@ -128,8 +147,70 @@ async def test_a_peer_that_reads_slowly_makes_send_time(autojump_clock: trio.tes
         answered_at_once = counts.answered
         assert answered_at_once < 40
         await client.responses(40)
+        counts = counts_of(pipeline, "Metadata")
         assert counts.answered == 40
         assert max(times_ms(counts)["send"]) == pytest.approx(100, rel=0.1)
+
+
+@given(
+    bursts=st.lists(
+        st.tuples(st.integers(1, 500), st.integers(1, 10**9), *[st.floats(0, 10**6)] * 3, st.sampled_from([0, 1, 2])),
+        max_size=30,
+    ),
+    settled_at=st.sets(st.integers(0, 30)),
+)
+def test_what_is_counted_together_is_as_if_it_were_counted_one_by_one(
+    bursts: list[tuple[int, int, float, float, float, int]], settled_at: set[int]
+) -> None:
+    """Stages last for anything from nothing to days, at once (0), after a wait (1), or handled elsewhere (2)."""
+    rows = CountsByApi([APIS[ApiKey.PRODUCE]])
+    counts, expected, now = rows.rows[ApiKey.PRODUCE], {name: Buckets() for name in STAGES}, 5e6
+    expected["sizes"] = Buckets(LIMITS_BYTES)
+    for number, (count, size_bytes, first_s, second_s, third_s, kind) in enumerate(bursts):
+        taken_at, one, two, three = now, now + first_s, now + first_s + second_s, now + first_s + second_s + third_s
+        took = {"total": three - taken_at, "send": three - two}
+        if kind == 0:
+            rows.note_at_once((ApiKey.PRODUCE, count), (size_bytes, taken_at, two, three))
+            took["local"] = two - taken_at
+        else:
+            times = counts.begin(count, size_bytes, taken_at)
+            if kind == 1:
+                times.begun_at = one
+                took |= {"queue": one - taken_at, "local": two - one}
+                times.took(count, NOT_YET, two, three)
+            else:
+                times.handled_at = taken_at
+                took |= {"local": 0, "remote": one - taken_at, "response_queue": two - one}
+                times.took(count, one, two, three)
+        for stage, seconds in took.items():
+            expected[stage].add(seconds, count)
+        expected["sizes"].add(size_bytes / count, count)
+        if number in settled_at:
+            rows.settle()
+        now = three
+    rows.settle()
+    for name, buckets in expected.items():
+        found: Buckets = getattr(counts, name)
+        assert found.total == pytest.approx(buckets.total)
+        assert found.counts == buckets.counts
+    assert counts.requests == counts.answered == sum(burst[0] for burst in bursts)
+
+
+@pytest.mark.parametrize("limit_s", BUCKET_LIMITS_S)
+def test_a_time_counts_below_exactly_those_limits_that_it_does_not_exceed(limit_s: float) -> None:
+    buckets = Buckets()
+    buckets.add_each([limit_s * 1.001, limit_s, limit_s * 0.999], 1)
+    buckets.add(limit_s, 2)
+    at_most = dict(zip(BUCKET_LIMITS_S, buckets.at_most(BUCKET_LIMITS_S), strict=True))
+    expected = {each: 0 if each < limit_s else 4 if each == limit_s else 5 for each in BUCKET_LIMITS_S}
+    assert at_most == expected
+
+
+def test_what_lasts_for_longer_than_any_limit_is_counted() -> None:
+    buckets = Buckets()
+    buckets.add_each([1e9, 1.0], 2)
+    assert (sum(buckets.counts), buckets.at_most(BUCKET_LIMITS_S)[-1], buckets.total) == (4, 2, 2e9 + 2)
+    assert histogram_of(buckets.counts, buckets.limits, unit=1).max_us == pytest.approx(900_000)
 
 
 async def test_fetches_are_told_apart_by_who_asks(autojump_clock: trio.testing.MockClock) -> None:
@@ -142,7 +223,7 @@ async def test_fetches_are_told_apart_by_who_asks(autojump_clock: trio.testing.M
         for name, count in (("FetchConsumer", 1), ("FetchFollower", 2), ("Fetch", 3)):
             counts = counts_of(pipeline, name)
             assert (counts.requests, counts.answered) == (count, count)
-            assert counts.histogram("total").count == counts.histogram("sizes").count == count
+            assert sum(counts.total.counts) == sum(counts.sizes.counts) == count
 
 
 async def test_errors_are_counted_wherever_they_stand_in_an_answer(autojump_clock: trio.testing.MockClock) -> None:
