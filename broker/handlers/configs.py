@@ -169,7 +169,8 @@ class ConfigHandlers:
             try:
                 _check_named_once(times, kind, name)
                 target = self._target(kind, name)
-                work = partial(self._alter_one, target, make(resource), request.message.validate_only)
+                is_inter_broker = request.context.is_inter_broker
+                work = partial(self._alter_one, target, make(resource), request.message.validate_only, is_inter_broker)
                 await asking_zookeeper(work, until)
                 if not request.message.validate_only:
                     self._log.info(
@@ -183,13 +184,13 @@ class ConfigHandlers:
             responses.append(AlterConfigsResourceResponse(code, text, kind, name))
         return responses
 
-    async def _alter_one(self, target: _Target, altered: Altered, validate_only: bool) -> None:
+    async def _alter_one(self, target: _Target, altered: Altered, validate_only: bool, is_inter_broker: bool) -> None:
         """Read, change, write on the condition that it is as it was read. CoordinationError; BrokerError."""
         announcement = ConfigChangeZnode(f"{target.entity_type}/{target.name}").encode()
         for _ in range(MAX_ROUNDS):
             [znode] = await self._coordination.get_many([target.path])
             standing = standing_of(target.path, znode)
-            overrides = altered(await self._entity(target, standing), standing)
+            overrides = altered(await self._entity(target, standing, is_inter_broker), standing)
             if validate_only:
                 return
             data = ConfigZnode(overrides).encode()
@@ -206,13 +207,13 @@ class ConfigHandlers:
                     await self._make_folders(target.entity_type)
         raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, f"configuration of {target.name} keeps changing: repeat")
 
-    async def _entity(self, target: _Target, standing: Standing) -> Entity:
+    async def _entity(self, target: _Target, standing: Standing, is_inter_broker: bool) -> Entity:
         layers = await self._dynamic.layers()
         if target.entity_type == TOPICS:
             return topic_entity(BrokerView(self._dynamic.static, layers).config)
         index = self._dynamic.names.index(target.name)
         layers[index] = layers[index]._replace(overrides=standing.overrides)
-        return broker_entity(self._dynamic.static, layers, index)
+        return broker_entity(self._dynamic.static, layers, index, is_inter_broker=is_inter_broker)
 
     async def _make_folders(self, entity_type: str) -> None:
         """Somebody removed them, or the znode went since it was read."""

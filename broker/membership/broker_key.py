@@ -11,8 +11,9 @@ a new session, nor another controller makes it take a broker for a client, whate
 can be behind: it has the key of an earlier start then, as it has its broker epoch, is refused like any client, and asks
 again as soon as the order comes that tells it where that broker is now.
 
-It stands for as long as ZooKeeper's data and the network are the cluster's own: it is told in clear, to whoever is
-where a broker says that it is to be reached (`advertised.listeners`).
+It is told in clear, to whoever is where a broker says that others of the cluster reach it. So no client may change that
+address in `advertised.listeners` (`runtime/config/altering`), only the broker's file, and ZooKeeper, which has the keys
+themselves: it all stands for as long as ZooKeeper's data and the network are the cluster's own.
 """
 
 from __future__ import annotations

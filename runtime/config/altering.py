@@ -22,6 +22,7 @@ from strandline.runtime.config.describing import text_of, type_of
 from strandline.runtime.config.dynamic import Layer, why_not_served, with_dynamic
 from strandline.runtime.config.keys import ConfigKey
 from strandline.runtime.config.listener_keys import broker_key
+from strandline.runtime.config.listeners import Listener
 from strandline.runtime.config.topic import REMOTE_STORAGE, TOPIC_KEYS, read_topic_config
 from strandline.runtime.config.values import InvalidConfig
 
@@ -132,9 +133,12 @@ def topic_entity(config: BrokerConfig) -> Entity:
 # --- brokers -----------------------------------------------------------------------------------------------------
 
 
-def broker_entity(static: BrokerConfig, layers: Sequence[Layer], index: int) -> Entity:
-    """static: of the broker's file. index: which of its layers is to change. What may not be is INVALID_REQUEST, as
-    Kafka says of brokers, and not INVALID_CONFIG, as it says of topics (DynamicBrokerConfig, ZkAdminManager)."""
+def broker_entity(
+    static: BrokerConfig, layers: Sequence[Layer], index: int, *, is_inter_broker: bool = False
+) -> Entity:
+    """static: of the broker's file. index: which of its layers is to change. is_inter_broker: a broker asks, and may
+    have others go elsewhere to reach this one. What may not be is INVALID_REQUEST, as Kafka says of brokers, and not
+    INVALID_CONFIG, as it says of topics (DynamicBrokerConfig, ZkAdminManager)."""
     below = with_dynamic(static, layers[:index]).config
 
     def with_overrides(overrides: Overrides) -> list[Layer]:
@@ -145,9 +149,28 @@ def broker_entity(static: BrokerConfig, layers: Sequence[Layer], index: int) -> 
             why = why_not_served(name, layers[index], static)
             if why is not None and before.get(name) != after.get(name):  # without the value: it may be a password
                 raise BrokerError(ErrorCode.INVALID_REQUEST, f"configuration {name}: {why}")
-        stood = {str(error) for error in with_dynamic(static, with_overrides(before)).unusable}
-        for error in with_dynamic(static, with_overrides(after)).unusable:
+        standing, wanted = (with_dynamic(static, with_overrides(each)) for each in (before, after))
+        stood = {str(error) for error in standing.unusable}
+        for error in wanted.unusable:
             if error.key in touched or str(error) not in stood:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, str(error))
+        if not is_inter_broker:
+            _check_inter_broker_address(static, standing.config, wanted.config)
 
     return Entity(broker_key, lambda attribute: getattr(below, attribute), check)
+
+
+def _check_inter_broker_address(static: BrokerConfig, standing: BrokerConfig, wanted: BrokerConfig) -> None:
+    """Brokers tell their key to whoever is there (`broker/membership/broker_key`): a client may not say where that is.
+    Back to what the broker's file says it may."""
+    before, after = _inter_broker_listener(standing), _inter_broker_listener(wanted)
+    if after not in (before, _inter_broker_listener(static)):
+        text = (
+            f"configuration advertised.listeners: {before} is where brokers reach this one, and no client may change "
+            "that: change it in the broker's file, delete this key where it is set, and restart the broker"
+        )
+        raise BrokerError(ErrorCode.INVALID_REQUEST, text)
+
+
+def _inter_broker_listener(config: BrokerConfig) -> Listener:
+    return next(each for each in config.advertised_listeners if each.name == config.inter_broker_listener_name)

@@ -79,8 +79,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Addresses to bind, NAME://host:port. An empty host is 127.0.0.1, in an environment variable every interface; "
         "0.0.0.0 is every interface. Port 0: any free one. (Kafka: all of them.)"))
     advertised_listeners: tuple[Listener, ...] = read_further(strings(None, NOT_EMPTY,
-        "Addresses that clients and brokers are told, one per listener; those of listeners where left out.",
-        dynamic=True))
+        "Addresses that clients and brokers are told, one per listener; those of listeners where left out. Clients "
+        "alter that of the brokers' own listener only back to the file's.", dynamic=True))
     listener_security_protocol_map: dict[str, str] = read_further(strings(
         ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL"), NOT_EMPTY,
         "Security protocol of each listener name, NAME:PROTOCOL. This build serves PLAINTEXT only."))

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import msgspec
 import pytest
+import trio
 from trio.testing import MockClock
 
 from strandline.client.connection import Connection
-from strandline.client.errors import UnsupportedApiVersion
-from strandline.protocol.api import APIS
+from strandline.client.errors import AnsweredError, UnsupportedApiVersion
+from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResponse,
+    ConfigOperation,
+    ConfigResource,
     ControlledShutdownRequest,
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
@@ -27,9 +38,9 @@ from strandline.protocol.messages import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from strandline.protocol.messages.configs import ConfigResource
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.cluster import MemoryCluster
+from support.kafka_client import KafkaClient
 from support.raw_client import RawClient
 
 T0 = TopicPartition("t", 0)
@@ -152,3 +163,59 @@ async def test_a_client_on_the_listener_of_the_brokers_is_not_obeyed_and_brokers
         assert answer is not None
         assert ErrorCode.CLUSTER_AUTHORIZATION_FAILED in msgspec.structs.astuple(answer.message)
         assert cluster.partition(1, T0) is partition and broker.data.replicas.controller_epoch < 1000
+
+
+TO_THE_CLIENT = "PLAINTEXT://client:9092"
+LISTENERS = "advertised.listeners"
+
+
+async def native_refusals(cluster: MemoryCluster) -> list[tuple[int, str | None]]:
+    client, broker = await raw(cluster, 2), (ConfigResource.BROKER, "2")
+    changed = IncrementalAlterableConfig(LISTENERS, ConfigOperation.SET, TO_THE_CLIENT)
+    requests: list[Request] = [
+        AlterConfigsRequest([AlterConfigsResource(*broker, [AlterableConfig(LISTENERS, TO_THE_CLIENT)])]),
+        IncrementalAlterConfigsRequest([IncrementalAlterConfigsResource(*broker, [changed])]),
+    ]
+    refusals = []
+    for request in requests:
+        answer = await client.request(request)
+        assert answer is not None
+        assert isinstance(answer.message, AlterConfigsResponse | IncrementalAlterConfigsResponse)
+        [refusal] = answer.message.responses
+        refusals.append((refusal.error_code, refusal.error_message))
+    return refusals
+
+
+async def kafka_refusals(cluster: MemoryCluster) -> list[tuple[int, str | None]]:
+    (address,) = cluster.broker(2).listeners.addresses.values()
+    client = KafkaClient(await cluster.network.node("client").connect(address))
+    changed = {"name": LISTENERS, "value": TO_THE_CLIENT}
+    refusals = []
+    for api, version, of_change in (
+        (ApiKey.ALTER_CONFIGS, 2, {}),
+        (ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"config_operation": int(ConfigOperation.SET)}),
+    ):
+        resource = {"resource_type": 4, "resource_name": "2", "configs": [changed | of_change]}
+        answer = await client.ask(api, version, resources=[resource], validate_only=False)
+        [refusal] = answer.responses
+        refusals.append((int(refusal.error_code), refusal.error_message))
+    client.close()
+    return refusals
+
+
+@pytest.mark.parametrize("refusals_of", [native_refusals, kafka_refusals])
+async def test_no_client_has_brokers_tell_their_key_to_an_address_of_its_choice(
+    refusals_of: Callable[[MemoryCluster], Awaitable[list[tuple[int, str | None]]]], autojump_clock: MockClock
+) -> None:
+    async with MemoryCluster(2).running() as cluster:
+        metadata = cluster.broker(1).data.metadata
+        await cluster.until(lambda: metadata.is_alive(2), "broker 1 knows of broker 2")
+        told = metadata.brokers[2].endpoints
+        refusals = await refusals_of(cluster)
+        assert [code for code, _ in refusals] == [ErrorCode.INVALID_REQUEST] * 2
+        assert all("change it in the broker's file" in (text or "") for _, text in refusals)
+        async with cluster.admin() as admin:
+            with pytest.raises(AnsweredError, match="change it in the broker's file"):
+                await admin.alter_configs(ConfigResource.BROKER, "2", {LISTENERS: TO_THE_CLIENT})
+        await trio.sleep(5)
+        assert metadata.brokers[2].endpoints == told

@@ -153,3 +153,44 @@ def test_a_key_of_one_listener_is_replaced_as_any_other() -> None:
     assert replaced(broker(), {name: "7"}, [AlterableConfig("max.connections", "500")]) == {"max.connections": "500"}
     with pytest.raises(BrokerError, match="1 or more"):
         change(broker(), {}, (name, SET, "0"))
+
+
+TWO_LISTENERS = load_broker_config(
+    {
+        "broker.id": "1",
+        "zookeeper.connect": "z:1",
+        "log.dirs": "/data",
+        "listeners": "CLIENTS://host:1,PLAINTEXT://host:2",
+        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    }
+)
+"""Brokers use the second one."""
+KEY = "advertised.listeners"
+MOVED, BACK = {KEY: "PLAINTEXT://mine:2,CLIENTS://host:1"}, {KEY: "PLAINTEXT://host:2,CLIENTS://host:1"}
+
+
+def of_two_listeners(standing: dict[str, str], *, is_inter_broker: bool = False) -> Entity:
+    layers = [Layer("/config/brokers/<default>", {}, False), Layer("/config/brokers/1", standing, True)]
+    return broker_entity(TWO_LISTENERS, layers, 1, is_inter_broker=is_inter_broker)
+
+
+@pytest.mark.parametrize("standing", [{}, BACK, MOVED])
+@pytest.mark.parametrize("told", ["elsewhere:2", "host:3"])
+def test_no_client_says_where_brokers_reach_a_broker(standing: dict[str, str], told: str) -> None:
+    wanted = f"CLIENTS://host:1,PLAINTEXT://{told}"
+    with pytest.raises(BrokerError, match="no client may change that: change it in the broker's file") as caught:
+        change(of_two_listeners(standing), standing, (KEY, SET, wanted))
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
+    with pytest.raises(BrokerError, match="restart the broker"):
+        replaced(of_two_listeners(standing), standing, [AlterableConfig(KEY, wanted)])
+    entity = of_two_listeners(standing, is_inter_broker=True)
+    assert change(entity, standing, (KEY, SET, wanted)) == {KEY: wanted}
+
+
+def test_clients_say_where_clients_reach_a_broker_and_may_go_back_to_its_file() -> None:
+    for standing, brokers in (({}, "host:2"), (MOVED, "mine:2"), (MOVED, "host:2")):
+        wanted = f"CLIENTS://elsewhere:9,PLAINTEXT://{brokers}"
+        assert change(of_two_listeners(standing), standing, (KEY, SET, wanted)) == {KEY: wanted}
+    entity = of_two_listeners(MOVED)
+    assert change(entity, MOVED, (KEY, DELETE)) == {}
+    assert replaced(entity, MOVED, [AlterableConfig("max.connections", "500")]) == {"max.connections": "500"}
