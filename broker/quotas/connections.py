@@ -34,13 +34,17 @@ class CreationRates:
         """Of the broker as a whole, from now on."""
         self._broker = None if per_s >= INT_MAX else self._meter(per_s)
 
-    def set_ip_bounds(self, bounds: Bounds) -> None:
-        """From now on; where one is another than before, what was owed is forgotten."""
-        if bounds == self._of_ips:
-            return
+    def set_ip_bounds(self, bounds: Bounds, now: float) -> None:
+        """From now on. Nobody's debt is forgotten but of those that have no quota any more: else who may alter the
+        quota of any address lets all others begin anew."""
         self._of_ips = dict(bounds)
-        self._ips.clear()
-        self._accepted.clear()
+        for ip, meter in list(self._ips.items()):
+            bound = decide_ip(bounds, ip)
+            if bound is None:
+                del self._ips[ip]
+                self._accepted.pop(ip, None)
+            elif bound != meter.bound:
+                meter.change_bound(bound, now)
 
     def accept_in_s(self, now: float) -> float:
         """For how long the next connection to a listener of clients is left in the queue."""

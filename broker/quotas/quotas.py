@@ -215,7 +215,7 @@ class Quotas:
             if bounds != sensors.bounds:
                 for sensor in sensors.set_bounds(bounds, now):
                     let_go(sensor)
-        self.connections.set_ip_bounds(_bounds(CONNECTION_CREATION_RATE, self._values))
+        self.connections.set_ip_bounds(_bounds(CONNECTION_CREATION_RATE, self._values), now)
         self._put_into_effect()
 
 

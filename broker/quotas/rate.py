@@ -35,6 +35,14 @@ class Meter:
         self.counted = 0.0
         """How much of what was taken last is owed for or was saved up: all, unless that is more than may be owed."""
 
+    def change_bound(self, bound: float, now: float) -> None:
+        """From now on; what is owed stays owed, and is made up for by the new bound."""
+        if not self.is_free(now):
+            owed = self.owed_s(now) * self.bound
+            owed_s = owed / bound if bound else self._owed_s
+            self._paid_until = now + min(owed_s, self._owed_s)
+        self.bound = bound
+
     def is_free(self, now: float) -> bool:
         """Nothing is owed."""
         return self._paid_until is None or self._paid_until <= now

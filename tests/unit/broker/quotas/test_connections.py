@@ -36,21 +36,30 @@ async def test_connections_to_a_broker_are_accepted_later_and_none_is_refused(au
         assert trio.current_time() - began == pytest.approx(5, abs=0.6)
 
 
-def test_quotas_that_are_read_again_and_are_as_before_forget_no_debt() -> None:
+def test_quotas_that_change_forget_no_debt_of_addresses_that_still_have_one() -> None:
     rates = CreationRates(WINDOWS, INT_MAX)
-    rates.set_ip_bounds({QuotaEntity(ip="greedy"): 1})
+    greedy, modest = QuotaEntity(ip="greedy"), QuotaEntity(ip="modest")
+    rates.set_ip_bounds({greedy: 1, modest: 2}, 5.0)
     assert [rates.refused_for_s("greedy", 5.0) for _ in range(3)] == [0, 0, 1]
-    rates.set_ip_bounds({QuotaEntity(ip="greedy"): 1})
-    assert rates.refused_for_s("greedy", 5.0) == 1 and [*rates.rows(5.0)]
-    rates.set_ip_bounds({QuotaEntity(ip="greedy"): 2})
-    assert rates.refused_for_s("greedy", 5.0) == 0, "another one counts anew"
+    for others in ({modest: 2}, {modest: 5}, {}):
+        rates.set_ip_bounds({greedy: 1, **others}, 5.0)
+        assert rates.refused_for_s("greedy", 5.0) == 1 and [*rates.rows(5.0)]
+    for bound, owed_s in ((2, 0.5), (1, 1.0), (4, 0.25)):
+        rates.set_ip_bounds({greedy: bound}, 5.0)
+        assert rates.refused_for_s("greedy", 5.0) == owed_s, "one connection, at the new pace"
+    rates.set_ip_bounds({QuotaEntity(ip=DEFAULT): 1}, 5.0)
+    assert rates.refused_for_s("greedy", 5.0) == 1, "what counts for it is another entity's now"
+    rates.set_ip_bounds({}, 5.0)
+    assert rates.refused_for_s("greedy", 5.0) == 0 and not [*rates.rows(5.0)]
+    rates.set_ip_bounds({greedy: 1}, 5.0)
+    assert rates.refused_for_s("greedy", 5.0) == 0, "one that is new counts anew"
 
 
 async def test_an_address_that_connects_too_fast_is_kept_a_while_and_closed_and_others_are_served(
     autojump_clock: MockClock,
 ) -> None:
     rates = CreationRates(WINDOWS, INT_MAX)
-    rates.set_ip_bounds({QuotaEntity(ip="greedy"): 1})
+    rates.set_ip_bounds({QuotaEntity(ip="greedy"): 1}, 0.0)
     async with open_pipeline(HANDLERS, rates=rates) as pipeline:
         for _ in range(2):
             assert await (await pipeline.connect("greedy")).request(MetadataRequest()) is not None
@@ -65,7 +74,7 @@ async def test_an_address_that_connects_too_fast_is_kept_a_while_and_closed_and_
 
 def test_the_default_counts_for_each_address_by_itself_and_0_for_none() -> None:
     rates = CreationRates(WINDOWS, INT_MAX)
-    rates.set_ip_bounds({QuotaEntity(ip=DEFAULT): 1, QuotaEntity(ip="10.0.0.9"): 0})
+    rates.set_ip_bounds({QuotaEntity(ip=DEFAULT): 1, QuotaEntity(ip="10.0.0.9"): 0}, 0.0)
     assert [rates.refused_for_s(ip, 5.0) for ip in ("10.0.0.1", "10.0.0.2", "10.0.0.9")] == [0, 0, 11]
     assert [rates.refused_for_s("10.0.0.1", 5.0) for _ in range(2)] == [0, 1.0]
 
@@ -73,7 +82,7 @@ def test_the_default_counts_for_each_address_by_itself_and_0_for_none() -> None:
 def test_addresses_are_forgotten_and_too_many_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_IPS", 3)
     rates = CreationRates(WINDOWS, INT_MAX)
-    rates.set_ip_bounds({QuotaEntity(ip=DEFAULT): 1})
+    rates.set_ip_bounds({QuotaEntity(ip=DEFAULT): 1}, 0.0)
     told = [rates.refused_for_s(f"10.0.0.{number}", 0.0) for number in range(100)]
     assert len(rates._ips) <= 4 and any(told)
     assert rates.refused_for_s("10.0.1.1", 100.0) == 0 and len(rates._ips) == 1
@@ -92,7 +101,7 @@ def test_a_rate_without_a_limit_holds_nobody() -> None:
 
 def test_only_connections_that_are_served_are_told_of_addresses_that_have_a_quota() -> None:
     rates = CreationRates(WINDOWS, INT_MAX)
-    rates.set_ip_bounds({QuotaEntity(ip="a"): 2, QuotaEntity(ip="b"): 0})
+    rates.set_ip_bounds({QuotaEntity(ip="a"): 2, QuotaEntity(ip="b"): 0}, 0.0)
     for ip in ("b", "other"):
         rates.refused_for_s(ip, 100.0)
     served = 0
@@ -100,14 +109,14 @@ def test_only_connections_that_are_served_are_told_of_addresses_that_have_a_quot
         served += 1
     assert served > 1
     assert dict(rates.rows(100.0)) == {"a": pytest.approx(served / 10)}, "as Kafka's rate over eleven windows has it"
-    rates.set_ip_bounds({})
+    rates.set_ip_bounds({}, 110.0)
     assert list(rates.rows(110.0)) == []
 
 
 def test_addresses_that_share_a_quota_are_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_IPS", 2)
     rates = CreationRates(WINDOWS, INT_MAX)
-    rates.set_ip_bounds({QuotaEntity(ip=DEFAULT): 100})
+    rates.set_ip_bounds({QuotaEntity(ip=DEFAULT): 100}, 0.0)
     for number in range(7):
         rates.refused_for_s(f"10.0.0.{number}", 5.0)
     assert [ip for ip, _ in rates.rows(5.0)] == ["10.0.0.0", "10.0.0.1", DEFAULT]

@@ -61,6 +61,16 @@ def test_another_bound_begins_anew() -> None:
     assert meter.is_free(0.0) and meter.take(4, 0.0) == 1.0
 
 
+@pytest.mark.parametrize(("bound", "owed_s"), [(1, 8.0), (2, 4.0), (0.5, 11.0), (0, 11.0)])
+def test_what_is_owed_is_made_up_for_by_another_bound(bound: float, owed_s: float) -> None:
+    meter = Meter(1, 1.0, 11.0)
+    meter.take(11, 0.0)
+    meter.change_bound(bound, 2.0)
+    assert meter.owed_s(2.0) == owed_s
+    meter.change_bound(5, 100.0)
+    assert meter.left(100.0) == 5, "nothing was owed any more"
+
+
 def test_what_did_not_pass_after_all_is_given_back() -> None:
     meter = Meter(1, 11.0, 11.0)
     meter.take(15, 0.0)
