@@ -8,7 +8,7 @@ import trio
 
 from strandline.broker.network.connection import Connection
 from strandline.broker.network.request import RequestInHand
-from strandline.broker.network.request_counts import FETCH, FOLLOWERS_FETCH, RequestTimes
+from strandline.broker.network.request_counts import FETCH, RequestTimes
 from strandline.protocol.messages import Request
 
 
@@ -30,11 +30,10 @@ def count_burst(
                 return
             size_bytes += header.size_bytes
     if begun_at < 0 and connection.has_sent_all_since(taken_at):
-        if key == FETCH and counts.row(key, first.message) is counts.of_followers:
-            key = FOLLOWERS_FETCH
-        counts.note_at_once((key, count), (size_bytes, taken_at, connection.left_at, connection.sent_at))
+        row_number = key if key != FETCH else counts.row_number(key, first)
+        counts.note_at_once((row_number, count), (size_bytes, taken_at, connection.left_at, connection.sent_at))
         return
-    row = counts.row(key, first.message)
+    row = counts.row(key, first)
     times = row.begin(count, size_bytes, taken_at)
     if connection.closed:
         times.counts.failed -= sum(request.slot.has_error for request in requests)

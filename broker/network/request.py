@@ -62,7 +62,7 @@ class RequestInHand(msgspec.Struct, Generic[M], eq=False):
             for hook in self._take_hooks():
                 message, regions = hook(message, regions) or (message, regions)
         if not is_clean:
-            counts = connection.counts.row(self.header.api_key, self.message)
+            counts = connection.counts.row(self.header.api_key, self)
             if counts.note_errors(message):
                 slot.note_error(counts)
         try:
@@ -98,7 +98,7 @@ class RequestInHand(msgspec.Struct, Generic[M], eq=False):
 
     def note_throttled(self, seconds: float) -> None:
         """For figures: a gate held it, or its connection because of it, for so long."""
-        self.connection.counts.row(self.header.api_key, self.message).throttle.add(seconds, 1)
+        self.connection.counts.row(self.header.api_key, self).throttle.add(seconds, 1)
 
     def own_records(self) -> None:
         """Take the records out of the buffer that they were received into; the slack behind them is what record checks

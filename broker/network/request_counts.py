@@ -25,10 +25,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from itertools import accumulate
 from operator import sub
-from typing import Any, get_args, get_type_hints
+from typing import Any, Protocol, get_args, get_type_hints
 
 import msgspec
 
+from strandline.broker.network.request_context import RequestContext
 from strandline.protocol.api import Api, ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import FetchRequest, Message, Request
@@ -234,23 +235,33 @@ class FailedTimes(RequestTimes, gc=False):
         RequestTimes.took(self, count, answered_at, left_at, sent_at)
 
 
+class Asked(Protocol):
+    """What tells of a request by whom it came (`RequestInHand`)."""
+
+    @property
+    def message(self) -> Request: ...
+    @property
+    def context(self) -> RequestContext: ...
+
+
 class CountsByApi:
     """A row for each API that is served; fetches of followers have one of their own."""
 
     def __init__(self, apis: Iterable[Api]) -> None:
         self.rows = {int(api.key): RequestCounts() for api in apis}
         self.of_followers = RequestCounts()
+        self._numbered = {**self.rows, FOLLOWERS_FETCH: self.of_followers}
         self.received_bytes = 0
         """From the peers of all connections, frames that were never finished included."""
         self.sent_bytes = 0
         self._at_once: dict[tuple[int, int], list[float]] = {}
-        """API (`FOLLOWERS_FETCH`, too) and number of requests → what is noted of such bursts: numbers, one behind the
+        """Number of a row, and of requests → what is noted of such bursts: numbers, one behind the
         other."""
         self._num_at_once = 0
 
     def note_at_once(self, kind: tuple[int, int], burst: tuple[int, float, float, float]) -> None:
-        """Count requests that came together, and whose answers left as soon as they were handled. kind: their API
-        (`FOLLOWERS_FETCH`, too) and how many they are. burst: the bytes of all, when they were taken, their answers
+        """Count requests that came together, and whose answers left as soon as they were handled. kind: the number
+        of their row, and how many they are. burst: the bytes of all, when they were taken, their answers
         left, and the kernel had those. Hardly more is done for a burst on the hot path than to write that down."""
         noted = self._at_once.get(kind)
         if noted is None:
@@ -264,16 +275,23 @@ class CountsByApi:
         """Count what was noted; before somebody looks."""
         at_once, self._at_once = self._at_once, {}
         self._num_at_once = 0
-        for (api_key, count), noted in at_once.items():
-            counts = self.of_followers if api_key == FOLLOWERS_FETCH else self.rows[api_key]
-            counts.add_at_once(count, noted)
-        for counts in (*self.rows.values(), self.of_followers):
+        for (number, count), noted in at_once.items():
+            self._numbered[number].add_at_once(count, noted)
+        for counts in self._numbered.values():
             counts.settle()
 
-    def row(self, api_key: int, message: Request) -> RequestCounts:
-        if api_key == FETCH and isinstance(message, FetchRequest) and message.replica_id >= 0:
-            return self.of_followers
-        return self.rows[api_key]
+    def row(self, api_key: int, request: Asked) -> RequestCounts:
+        """api_key: of the request."""
+        return self._numbered[self.row_number(api_key, request)]
+
+    def row_number(self, api_key: int, request: Asked) -> int:
+        """The key of its API, or `FOLLOWERS_FETCH`. Who names a follower's id and has not shown a broker's key is a
+        client."""
+        if api_key == FETCH and request.context.is_inter_broker:
+            message = request.message
+            if isinstance(message, FetchRequest) and message.replica_id >= 0:
+                return FOLLOWERS_FETCH
+        return api_key
 
     def of_refusal(self, api_key: int, size_bytes: int, answer: Message) -> None:
         """Count one that is refused before it has a handler."""

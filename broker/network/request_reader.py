@@ -198,7 +198,7 @@ class RequestReader:
         queued = leaving.queued
         if queued is not None:
             key, size_bytes = queued.header.api_key, queued.header.size_bytes
-            row = self._channel.counts.row(key, queued.message)
+            row = self._channel.counts.row(key, queued)
             queued.slot.times = row.begin(1, size_bytes, leaving.taken_at)
         if is_shared:
             leaving.own_bytes()

@@ -213,14 +213,19 @@ def test_what_lasts_for_longer_than_any_limit_is_counted() -> None:
     assert histogram_of(buckets.counts, buckets.limits, unit=1).max_us == pytest.approx(900_000)
 
 
-async def test_fetches_are_told_apart_by_who_asks(autojump_clock: trio.testing.MockClock) -> None:
-    async with open_pipeline({ApiKey.FETCH: lambda request: request.respond(FetchResponse([]))}) as pipeline:
+@pytest.mark.parametrize(("is_broker", "of_followers"), [(True, 2), (False, 0)])
+async def test_fetches_are_told_apart_by_who_asks(
+    is_broker: bool, of_followers: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A client that names a follower's id is a client."""
+    handlers = {ApiKey.FETCH: lambda request: request.respond(FetchResponse([]))}
+    async with open_pipeline(handlers, is_inter_broker=is_broker) as pipeline:
         client = await pipeline.connect()
         await client.send(request_frame(fetch(-1)))
         await client.responses(1)
         await client.send(2 * request_frame(fetch(3)))
         await client.responses(2)
-        for name, count in (("FetchConsumer", 1), ("FetchFollower", 2), ("Fetch", 3)):
+        for name, count in (("FetchConsumer", 3 - of_followers), ("FetchFollower", of_followers), ("Fetch", 3)):
             counts = counts_of(pipeline, name)
             assert (counts.requests, counts.answered) == (count, count)
             assert sum(counts.total.counts) == sum(counts.sizes.counts) == count
