@@ -17,6 +17,7 @@ from strandline.controller.agenda import NotController
 from strandline.controller.partitions.preferred_elections import PreferredElections
 from strandline.controller.planning.preferred_leaders import plan_rebalance
 from strandline.controller.tools import Tools
+from strandline.protocol.types import TopicPartition
 
 
 class Rebalance:
@@ -43,17 +44,20 @@ class Rebalance:
                 self._tools.log.exception("rebalance failed")
 
     async def look(self) -> None:
-        """NotController."""
-        context, before = self._tools.context, self._lives
-        lives = self._note_lives()
-        steady = [broker_id for broker_id, epoch in lives.items() if before.get(broker_id) == epoch]
-        percentage = self._tools.config.leader_imbalance_per_broker_percentage
-        partitions = plan_rebalance(context, steady, percentage)
+        """In its turn among the events, which times it, and then, where there is something to move, wave by wave.
+        NotController."""
+        partitions = await self._tools.agenda.in_turn(self._plan)
         if not partitions:
             return
         outcomes = await self._elections.elect(partitions)
         elected = sum(why is None for why in outcomes.values())
         self._tools.log.info("leaders rebalanced", elected=elected, not_elected=len(outcomes) - elected)
+
+    async def _plan(self) -> list[TopicPartition]:
+        before, lives = self._lives, self._note_lives()
+        steady = [broker_id for broker_id, epoch in lives.items() if before.get(broker_id) == epoch]
+        percentage = self._tools.config.leader_imbalance_per_broker_percentage
+        return plan_rebalance(self._tools.context, steady, percentage)
 
     def _note_lives(self) -> Mapping[int, int]:
         self._lives = {broker_id: broker.epoch for broker_id, broker in self._tools.context.brokers.items()}

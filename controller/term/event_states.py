@@ -10,6 +10,7 @@ from strandline.controller.counts import ControllerState
 from strandline.controller.liveness.suspects import Suspects
 from strandline.controller.partitions.accepted_losses import AcceptedLosses
 from strandline.controller.partitions.preferred_elections import PreferredElections
+from strandline.controller.partitions.rebalance import Rebalance
 from strandline.controller.partitions.recovery import Recovery
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.partitions.waits import Waits
@@ -35,6 +36,7 @@ STATES: dict[type, ControllerState] = {
     Deletion: ControllerState.TOPIC_DELETION,
     FirstLeaders: ControllerState.TOPIC_CHANGE,
     Growth: ControllerState.TOPIC_CHANGE,
+    Rebalance: ControllerState.AUTO_LEADER_BALANCE,
     Reassignments: ControllerState.ALTER_PARTITION_REASSIGNMENT,
     ReassignmentRequests: ControllerState.ALTER_PARTITION_REASSIGNMENT,
     Recovery: ControllerState.BROKER_CHANGE,

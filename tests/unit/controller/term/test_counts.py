@@ -101,6 +101,17 @@ async def test_each_kind_of_work_is_timed_as_what_it_is(autojump_clock: MockCloc
     assert figures(controller)[f"{GAUGES}controllerstate"] == 0
 
 
+async def test_each_look_for_leaders_to_move_is_timed_though_none_moves(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1)
+    controller = await cluster.controller_on(1, leader_imbalance_check_interval_seconds=100)
+    for looks in range(3):
+        await cluster.come_to_rest()
+        assert figures(controller)[f"{STATS}autoleaderbalancerateandtimems_count"] == looks
+        await trio.sleep(100)
+
+
 async def test_another_configuration_is_timed_by_whose_it_is(autojump_clock: MockClock, cluster: Any) -> None:
     await cluster.start(1)
     controller = await cluster.controller_on(1)
