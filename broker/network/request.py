@@ -61,15 +61,13 @@ class RequestInHand(msgspec.Struct, Generic[M], eq=False):
         if self.hooks:
             for hook in self._take_hooks():
                 message, regions = hook(message, regions) or (message, regions)
-        if not is_clean:
-            counts = connection.counts.row(self.header.api_key, self)
-            if counts.note_errors(message):
-                slot.note_error(counts)
         try:
             head, rest, rest_bytes = self.dialect.encode(self.api, self.header, message, regions)
         except LocalProtocolError as error:
             self._respond_unencodable(error)
             return
+        if not is_clean:
+            self._note_errors(message)
         connection.fill(slot, head, rest, rest_bytes)
 
     def no_response(self) -> None:
@@ -114,6 +112,12 @@ class RequestInHand(msgspec.Struct, Generic[M], eq=False):
             owned.append(None if piece is None else copy[start:position])
         self.records = owned
 
+    def _note_errors(self, answer: Message) -> None:
+        """Count those of an answer that is about to leave, and of no other."""
+        counts = self.connection.counts.row(self.header.api_key, self)
+        if counts.note_errors(answer):
+            self.slot.note_error(counts)
+
     def _take_hooks(self) -> tuple[AnswerHook, ...]:
         hooks, self.hooks = self.hooks, ()
         return hooks
@@ -125,6 +129,7 @@ class RequestInHand(msgspec.Struct, Generic[M], eq=False):
         except LocalProtocolError:
             self.connection.close(f"no answer to {self.api.key.name} can be encoded: {error}")
             return
+        self._note_errors(answer)
         self.connection.fill(self.slot, head, rest, rest_bytes)
 
 

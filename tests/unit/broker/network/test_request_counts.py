@@ -255,6 +255,33 @@ async def test_errors_are_counted_wherever_they_stand_in_an_answer(autojump_cloc
         assert counts_of(pipeline, "Produce").without_error == 0
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("is_at_once", [True, False])
+async def test_of_an_answer_that_cannot_be_encoded_the_error_counts_that_leaves_instead(
+    autojump_clock: trio.testing.MockClock, is_clean: bool, is_at_once: bool
+) -> None:
+    wrong = [] if is_clean else [PartitionProduceResponse(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    answer = ProduceResponse([TopicProduceResponse(object(), wrong)])
+    parked: list[RequestInHand] = []
+
+    def handle(request: RequestInHand[ProduceRequest]) -> None:
+        parked.append(request)
+        if is_at_once:
+            request.respond(answer, is_clean=is_clean)
+
+    async with open_pipeline({ApiKey.PRODUCE: handle}) as pipeline:
+        client = await pipeline.connect()
+        await client.send(produce_frames(1))
+        await trio.testing.wait_all_tasks_blocked()
+        if not is_at_once:
+            parked[0].respond(answer, is_clean=is_clean)
+            pipeline.channel.flush_responses()
+        await client.responses(1)
+        counts = counts_of(pipeline, "Produce")
+        assert counts.errors == {ErrorCode.UNKNOWN_SERVER_ERROR: 1}
+        assert (counts.answered, counts.failed) == (1, 1)
+
+
 async def test_answers_without_an_error_are_told_by_a_counter_that_never_falls(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
