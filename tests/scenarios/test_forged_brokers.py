@@ -10,6 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from strandline.broker.replication.questions import Questions
 from strandline.client.connection import Connection
 from strandline.client.errors import AnsweredError, UnsupportedApiVersion
 from strandline.protocol.api import APIS, ApiKey
@@ -19,6 +20,8 @@ from strandline.protocol.messages import (
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResponse,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
     ConfigOperation,
     ConfigResource,
     ControlledShutdownRequest,
@@ -121,6 +124,23 @@ async def test_the_key_of_another_broker_or_of_an_earlier_start_is_worth_nothing
             with pytest.raises(UnsupportedApiVersion):
                 await connection.roundtrip(ControlledShutdownRequest(2))
             connection.close()
+
+
+async def test_a_broker_that_asks_another_one_is_known_as_a_broker(autojump_clock: MockClock) -> None:
+    """What only brokers may ask is listed for it, and for no client that asks from the same place."""
+    async with MemoryCluster(2).running() as cluster:
+        asking = cluster.broker(1)
+        await cluster.until(lambda: asking.data.metadata.is_alive(2), "the other one is known")
+        answer = await Questions(asking.data.replicas, asking.environment.network).ask(2, ApiVersionsRequest())
+        client = await raw(cluster, 2)
+        of_client = await client.request(ApiVersionsRequest())
+        assert of_client is not None
+        listed = [
+            ApiKey.LEADER_AND_ISR in {each.api_key for each in told.api_keys}
+            for told in (answer, of_client.message)
+            if isinstance(told, ApiVersionsResponse)
+        ]
+        assert listed == [True, False]
 
 
 async def test_no_answer_to_a_client_no_status_and_no_line_of_a_log_has_a_key(autojump_clock: MockClock) -> None:

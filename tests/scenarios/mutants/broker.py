@@ -317,6 +317,20 @@ MUTANTS = [
         ("test_forged_brokers.py", "test_the_key_of_another_broker"),
     ),
     Mutant(
+        "a broker asks another one as a client",
+        "broker/replication/questions.py",
+        "            broker_key=metadata.key_of(broker_id),\n",
+        "",
+        ("test_forged_brokers.py", "test_a_broker_that_asks_another_one"),
+    ),
+    Mutant(
+        "a follower shows its leader the key of an earlier start",
+        "broker/replication/follower.py",
+        "            if before not in (None, leader):\n",
+        "            if before is not None and (before.host_name, before.port) != (leader.host_name, leader.port):\n",
+        ("../unit/broker/replication/test_follower.py", "test_a_poll_at_an_old_address_or"),
+    ),
+    Mutant(
         "who comes by the listener of brokers is one",
         "broker/network/acceptor.py",
         "(self.config.name, False, peer)",
