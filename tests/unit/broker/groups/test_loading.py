@@ -64,7 +64,7 @@ async def test_groups_and_offsets_are_found_over_many_regions(autojump_clock: Mo
     assert offsets_of(groups, "simple") == {0: 7} and groups["simple"].metadata is None
 
 
-async def test_what_was_removed_is_not_there(site: ReplicaSite) -> None:
+async def test_what_was_removed_is_not_there(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead()
     add(site, commit(1), (group_key("g"), group_value(GROUP)), commit(1, group="h"))
     add(site, (offset_key("g", "t", 0), None), (group_key("g"), None), (group_key("h"), None))
@@ -72,12 +72,12 @@ async def test_what_was_removed_is_not_there(site: ReplicaSite) -> None:
     assert groups is not None and list(groups) == ["h"]
 
 
-async def test_an_empty_log_is_loaded_at_once(site: ReplicaSite) -> None:
+async def test_an_empty_log_is_loaded_at_once(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead()
     assert await load(site) == {}
 
 
-async def test_a_handful_of_groups_needs_no_worker_and_much_does(site: ReplicaSite) -> None:
+async def test_a_handful_of_groups_needs_no_worker_and_much_does(site: ReplicaSite, autojump_clock: MockClock) -> None:
     computing = site.environment.computing
     assert isinstance(computing, InlineComputing)
     await site.lead()
@@ -95,7 +95,9 @@ async def test_a_record_larger_than_the_buffer_is_read(autojump_clock: MockClock
     assert offsets_of(await load(site)) == {0: 1, 1: 2}
 
 
-async def test_records_that_cannot_be_read_are_reported_and_the_others_count(site: ReplicaSite) -> None:
+async def test_records_that_cannot_be_read_are_reported_and_the_others_count(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead()
     add(site, commit(1), (b"", b""), commit(2, 1), (offset_key("g", "t", 0), b"\0\3"))
     assert offsets_of(await load(site)) == {0: 1, 1: 2}
@@ -110,7 +112,9 @@ async def loading(site: ReplicaSite, results: list[LoadedGroups | None]) -> None
     results.append(await load(site))
 
 
-async def test_it_counts_once_the_high_watermark_is_where_the_log_ended(site: ReplicaSite) -> None:
+async def test_it_counts_once_the_high_watermark_is_where_the_log_ended(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead()
     site.produce((T0, build_batch([(1000, *commit(1))])), acks=1)
     results: list[LoadedGroups | None] = []
@@ -124,7 +128,7 @@ async def test_it_counts_once_the_high_watermark_is_where_the_log_ended(site: Re
     assert offsets_of(results[0]) == {0: 1}
 
 
-async def test_a_leadership_that_ends_meanwhile_gives_nothing(site: ReplicaSite) -> None:
+async def test_a_leadership_that_ends_meanwhile_gives_nothing(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead()
     site.produce((T0, build_batch([(1000, *commit(1))])), acks=1)
     results: list[LoadedGroups | None] = []
@@ -142,7 +146,7 @@ async def test_a_leadership_that_ends_meanwhile_gives_nothing(site: ReplicaSite)
     assert offsets_of(results[1]) == {0: 1}
 
 
-async def test_it_ends_where_the_leadership_ends_while_it_reads(site: ReplicaSite) -> None:
+async def test_it_ends_where_the_leadership_ends_while_it_reads(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead()
     add(site, commit(1))
     assert isinstance(site.environment.blocking, InlineBlocking)
@@ -156,7 +160,7 @@ async def test_it_ends_where_the_leadership_ends_while_it_reads(site: ReplicaSit
     assert results == [None]
 
 
-async def test_what_is_appended_meanwhile_is_not_waited_for(site: ReplicaSite) -> None:
+async def test_what_is_appended_meanwhile_is_not_waited_for(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead()
     add(site, commit(1))
     assert isinstance(site.environment.blocking, InlineBlocking)
@@ -179,7 +183,9 @@ def damage(site: ReplicaSite, position: int) -> None:
 
 
 @pytest.mark.parametrize("position", [8, 30, 65])
-async def test_a_damaged_batch_makes_the_log_go_offline(site: ReplicaSite, position: int) -> None:
+async def test_a_damaged_batch_makes_the_log_go_offline(
+    site: ReplicaSite, position: int, autojump_clock: MockClock
+) -> None:
     await site.lead()
     add(site, commit(1))
     start = site.partition().log.size_bytes
@@ -189,7 +195,7 @@ async def test_a_damaged_batch_makes_the_log_go_offline(site: ReplicaSite, posit
     assert site.partition().failed
 
 
-async def test_a_disk_that_cannot_be_read_ends_it(site: ReplicaSite) -> None:
+async def test_a_disk_that_cannot_be_read_ends_it(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead()
     add(site, commit(1))
     site.disk.fail("pread", "*.log", errno.EIO)
@@ -197,7 +203,7 @@ async def test_a_disk_that_cannot_be_read_ends_it(site: ReplicaSite) -> None:
     assert site.partition().failed
 
 
-async def test_it_waits_for_a_worker_where_none_can_be_started(site: ReplicaSite) -> None:
+async def test_it_waits_for_a_worker_where_none_can_be_started(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead()
     add(site, *[commit(2, number, note="x" * 100) for number in range(HERE_BYTES // 100)])
     failures = [ComputingFailed("job", NO_WORKER, "no memory")] * 3
@@ -228,7 +234,7 @@ async def test_a_log_start_that_rises_meanwhile_is_where_it_goes_on(autojump_clo
     assert {8, 9} <= offsets_of(results[0]).keys() and 5 not in offsets_of(results[0])
 
 
-async def test_gaps_that_compaction_left_are_passed_over(site: ReplicaSite) -> None:
+async def test_gaps_that_compaction_left_are_passed_over(site: ReplicaSite, autojump_clock: MockClock) -> None:
     partition = await site.follow_leader()
     for offset, first in ((1, 3), (2, 10), (3, 50)):
         batch = bytearray(build_batch([(1000, *commit(offset, offset))]))
@@ -243,7 +249,9 @@ async def test_gaps_that_compaction_left_are_passed_over(site: ReplicaSite) -> N
     assert offsets_of(results[0]) == {1: 1, 2: 2, 3: 3}
 
 
-async def test_a_disk_that_does_not_answer_keeps_no_other_waiting(two_disks: ReplicaSite) -> None:
+async def test_a_disk_that_does_not_answer_keeps_no_other_waiting(
+    two_disks: ReplicaSite, autojump_clock: MockClock
+) -> None:
     site = two_disks
     await site.lead()
     await site.lead(T1)

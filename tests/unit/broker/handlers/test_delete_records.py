@@ -53,7 +53,9 @@ def read(site: ReplicaSite, offset: int) -> list[int]:
     return [record.offset for record in decode_records(memoryview(b"".join(hand.sent)))]
 
 
-async def test_the_log_start_moves_and_reads_begin_at_the_batch_that_holds_it(site: ReplicaSite) -> None:
+async def test_the_log_start_moves_and_reads_begin_at_the_batch_that_holds_it(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await leading_alone(site)
     assert await deleted(site, (T0, 7)) == [(0, 7)]
     assert site.partition().log.log_start_offset == 7
@@ -63,7 +65,7 @@ async def test_the_log_start_moves_and_reads_begin_at_the_batch_that_holds_it(si
         assert (data.error_code, data.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 7)
 
 
-async def test_minus_one_deletes_all_that_is_committed(site: ReplicaSite) -> None:
+async def test_minus_one_deletes_all_that_is_committed(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await leading_three(site)
     site.produce((T0, batch(4)))  # nobody has copied these
     hand = site.delete_records((T0, -1))
@@ -74,7 +76,9 @@ async def test_minus_one_deletes_all_that_is_committed(site: ReplicaSite) -> Non
     assert hand.deleted == [(0, 10)]
 
 
-async def test_the_answer_waits_until_every_live_replica_begins_there(site: ReplicaSite) -> None:
+async def test_the_answer_waits_until_every_live_replica_begins_there(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await leading_three(site)
     hand = site.delete_records((T0, 6))
     await write_log_starts(site)
@@ -123,7 +127,7 @@ async def test_a_dead_replica_that_is_eligible_to_lead_is_waited_for(
     assert site.partition().low_watermark == 6
 
 
-async def test_a_replica_that_has_not_fetched_yet_is_waited_for(site: ReplicaSite) -> None:
+async def test_a_replica_that_has_not_fetched_yet_is_waited_for(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await leading_three(site)
     await site.lead(epoch=1)  # nothing is known of followers in a new epoch
     for follower in (2, 3):
@@ -165,21 +169,23 @@ async def test_who_gives_no_time_hears_of_what_the_leader_has_on_its_disk_in_a_m
     assert hand.deleted == [(0, 6)]
 
 
-async def test_who_waits_for_a_leader_that_resigns_is_told(site: ReplicaSite) -> None:
+async def test_who_waits_for_a_leader_that_resigns_is_told(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await leading_three(site)
     hand = site.delete_records((T0, 6))
     await site.follow_leader(epoch=1)
     assert hand.deleted == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
 
 
-async def test_who_waits_for_a_disk_that_fails_is_told(site: ReplicaSite) -> None:
+async def test_who_waits_for_a_disk_that_fails_is_told(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await leading_three(site)
     hand = site.delete_records((T0, 6))
     site.replicas.partition_failed(site.partition(), OSError("broken"))
     assert hand.deleted == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
 
 
-async def test_a_parked_follower_is_told_the_new_log_start_at_once(site: ReplicaSite) -> None:
+async def test_a_parked_follower_is_told_the_new_log_start_at_once(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await leading_three(site)
     parked = site.follow(2, 10, log_start=0, wait_ms=60_000)
     consumer = site.fetch((T0, 10), wait_ms=60_000)
@@ -189,21 +195,23 @@ async def test_a_parked_follower_is_told_the_new_log_start_at_once(site: Replica
 
 
 @pytest.mark.parametrize("offset", [11, -2, 2**63 - 1])
-async def test_nothing_above_the_high_watermark_is_deleted(site: ReplicaSite, offset: int) -> None:
+async def test_nothing_above_the_high_watermark_is_deleted(
+    site: ReplicaSite, offset: int, autojump_clock: MockClock
+) -> None:
     await leading_three(site)
     site.produce((T0, batch(5)))
     assert site.delete_records((T0, offset)).deleted == [(ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
     assert site.partition().log.log_start_offset == 0
 
 
-async def test_an_offset_below_the_log_start_changes_nothing(site: ReplicaSite) -> None:
+async def test_an_offset_below_the_log_start_changes_nothing(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await leading_alone(site)
     await deleted(site, (T0, 7))
     assert site.delete_records((T0, 3)).deleted == [(0, 7)]
     assert site.partition().log.log_start_offset == 7
 
 
-async def test_each_partition_has_an_outcome_of_its_own(site: ReplicaSite) -> None:
+async def test_each_partition_has_an_outcome_of_its_own(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await leading_alone(site)
     await leading_alone(site, tp=T1)
     parts = (T0, 3), (TopicPartition("nowhere", 0), 1), (TopicPartition("__consumer_offsets", 0), 0), (T1, 99)
@@ -227,7 +235,7 @@ async def test_a_topic_that_is_only_compacted_keeps_its_records(autojump_clock: 
         assert answered == code
 
 
-async def test_a_follower_deletes_nothing_by_order_of_a_client(site: ReplicaSite) -> None:
+async def test_a_follower_deletes_nothing_by_order_of_a_client(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.follow_leader()
     assert site.delete_records((T0, 0)).deleted == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
 
@@ -237,7 +245,9 @@ async def test_a_follower_deletes_nothing_by_order_of_a_client(site: ReplicaSite
 CHECKPOINT = "log-start-offset-checkpoint"
 
 
-async def test_nothing_is_acknowledged_before_it_is_on_the_disk_for_good(site: ReplicaSite) -> None:
+async def test_nothing_is_acknowledged_before_it_is_on_the_disk_for_good(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await leading_alone(site)
     hand = site.delete_records((T0, 7))
     assert not hand.is_answered and read(site, 7), "in memory it has happened at once"
@@ -247,7 +257,9 @@ async def test_nothing_is_acknowledged_before_it_is_on_the_disk_for_good(site: R
     assert b"t 0 7\n" in site.disk.read(f"/logs/{CHECKPOINT}")
 
 
-async def test_a_log_start_that_is_on_the_disk_is_not_written_again(site: ReplicaSite) -> None:
+async def test_a_log_start_that_is_on_the_disk_is_not_written_again(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await leading_alone(site)
     await deleted(site, (T0, 7))
     site.disk.fail("open", f"*/{CHECKPOINT}*", errno.EIO)
@@ -302,7 +314,7 @@ async def test_a_disk_that_takes_nothing_times_the_request_out_and_holds_up_nobo
         nursery.cancel_scope.cancel()
 
 
-async def test_a_follower_tells_its_leader_what_is_on_its_disk(site: ReplicaSite) -> None:
+async def test_a_follower_tells_its_leader_what_is_on_its_disk(site: ReplicaSite, autojump_clock: MockClock) -> None:
     partition = await site.follow_leader()
     partition.append_fetched(memoryview(raw(leaders_log(5, 4))), 20)
     partition.learn_log_start(7)
@@ -331,7 +343,9 @@ def leaders_log(records_per_batch: int, batches: int) -> Log:
     return log
 
 
-async def test_a_follower_takes_the_leaders_log_start_as_far_as_it_knows_records_committed(site: ReplicaSite) -> None:
+async def test_a_follower_takes_the_leaders_log_start_as_far_as_it_knows_records_committed(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     partition = await site.follow_leader()
     partition.append_fetched(memoryview(raw(leaders_log(5, 4))), 12)
     partition.learn_log_start(7)
@@ -342,7 +356,9 @@ async def test_a_follower_takes_the_leaders_log_start_as_far_as_it_knows_records
     assert partition.log.log_start_offset == 12
 
 
-async def test_an_empty_follower_begins_with_the_batch_that_holds_the_leaders_log_start(site: ReplicaSite) -> None:
+async def test_an_empty_follower_begins_with_the_batch_that_holds_the_leaders_log_start(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     leader = leaders_log(5, 4)
     partition = await site.follow_leader()
     partition.restart_at(12)  # the leader's log start, in the middle of the batch 10..14
@@ -358,7 +374,9 @@ async def test_an_empty_follower_begins_with_the_batch_that_holds_the_leaders_lo
     assert raw(log) == raw(leader, start=12)
 
 
-async def test_a_follower_with_records_takes_no_batch_that_begins_before_its_end(site: ReplicaSite) -> None:
+async def test_a_follower_with_records_takes_no_batch_that_begins_before_its_end(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     leader = leaders_log(5, 4)
     partition = await site.follow_leader()
     partition.append_fetched(memoryview(raw(leader, end=10)), 0)

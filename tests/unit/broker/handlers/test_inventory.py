@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
+from trio.testing import MockClock
 
 from strandline.broker.handlers.inventory import InventoryHandler
 from strandline.broker.steps import PARTITIONS_PER_STEP
@@ -73,14 +74,16 @@ class Inventory:
 # --- DescribeCluster -------------------------------------------------------------------------------------------------
 
 
-async def test_the_cluster_is_described_by_the_addresses_of_the_listener_that_was_asked(site: ReplicaSite) -> None:
+async def test_the_cluster_is_described_by_the_addresses_of_the_listener_that_was_asked(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     answer = Inventory(site).cluster()
     assert (answer.cluster_id, answer.controller_id) == ("the-cluster", site.metadata.controller_id)
     assert DescribeClusterBroker(2, "b2", 9092, "rack-2") in answer.brokers
     assert [broker.host for broker in Inventory(site).cluster(listener="INTERNAL").brokers] == ["i1", "i2", "i3"]
 
 
-async def test_operations_are_told_to_who_asks_for_them(site: ReplicaSite) -> None:
+async def test_operations_are_told_to_who_asks_for_them(site: ReplicaSite, autojump_clock: MockClock) -> None:
     assert Inventory(site).cluster().cluster_authorized_operations == OPERATIONS_NOT_ASKED_FOR
     answer = Inventory(site).cluster(operations=True)
     assert answer.cluster_authorized_operations == ALL_CLUSTER_OPERATIONS == 0b1_1111_1010_0000
@@ -94,7 +97,9 @@ async def test_operations_are_told_to_who_asks_for_them(site: ReplicaSite) -> No
         (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
     ],
 )
-async def test_a_broker_does_not_answer_for_controllers(site: ReplicaSite, endpoint_type: int, code: ErrorCode) -> None:
+async def test_a_broker_does_not_answer_for_controllers(
+    site: ReplicaSite, endpoint_type: int, code: ErrorCode, autojump_clock: MockClock
+) -> None:
     with pytest.raises(BrokerError) as refused:
         Inventory(site).cluster(endpoint_type=endpoint_type)
     assert refused.value.code is code
@@ -103,7 +108,9 @@ async def test_a_broker_does_not_answer_for_controllers(site: ReplicaSite, endpo
 # --- DescribeLogDirs -------------------------------------------------------------------------------------------------
 
 
-async def test_each_log_directory_tells_its_volume_and_the_size_of_each_log(two_disks: ReplicaSite) -> None:
+async def test_each_log_directory_tells_its_volume_and_the_size_of_each_log(
+    two_disks: ReplicaSite, autojump_clock: MockClock
+) -> None:
     two_disks.disk.capacity_bytes = 10**9
     await two_disks.lead(T0)
     await two_disks.lead(T1)
@@ -121,7 +128,7 @@ async def test_each_log_directory_tells_its_volume_and_the_size_of_each_log(two_
     ] * 2
 
 
-async def test_only_what_was_asked_about_and_is_here_is_told(two_disks: ReplicaSite) -> None:
+async def test_only_what_was_asked_about_and_is_here_is_told(two_disks: ReplicaSite, autojump_clock: MockClock) -> None:
     await two_disks.lead(T0)
     await two_disks.lead(T1)
     answer = await Inventory(two_disks).log_dirs(T1, T1, TopicPartition("nowhere", 0))
@@ -131,14 +138,16 @@ async def test_only_what_was_asked_about_and_is_here_is_told(two_disks: ReplicaS
     ]
 
 
-async def test_the_lag_of_a_log_without_a_role_is_not_known(site: ReplicaSite) -> None:
+async def test_the_lag_of_a_log_without_a_role_is_not_known(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead(T0)
     site.stop(T0, epoch=1)
     answer = await Inventory(site).log_dirs()
     assert answer.results[0].topics[0].partitions == [DescribeLogDirsPartition(0, 0, -1)]
 
 
-async def test_a_directory_that_failed_says_so_and_hides_no_other(two_disks: ReplicaSite) -> None:
+async def test_a_directory_that_failed_says_so_and_hides_no_other(
+    two_disks: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await two_disks.lead(T0)
     await two_disks.lead(T1)
     two_disks.logs.directories.read_failed("/logs/t-0/x", OSError(errno.EIO, "broken"))
@@ -152,7 +161,9 @@ async def test_a_directory_that_failed_says_so_and_hides_no_other(two_disks: Rep
     assert second.error_code == 0 and second.topics
 
 
-async def test_a_volume_that_does_not_answer_holds_nothing_up(two_disks: ReplicaSite) -> None:
+async def test_a_volume_that_does_not_answer_holds_nothing_up(
+    two_disks: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await two_disks.lead(T0)
     two_disks.hang_disk("/logs")
     first, second = (await Inventory(two_disks).log_dirs()).results
@@ -162,7 +173,7 @@ async def test_a_volume_that_does_not_answer_holds_nothing_up(two_disks: Replica
 
 
 async def test_a_volume_that_cannot_be_asked_is_told_without_its_size(
-    site: ReplicaSite, monkeypatch: pytest.MonkeyPatch
+    site: ReplicaSite, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     def refuse(self: MemoryDisk, path: str) -> None:
         raise OSError(errno.EACCES, "no", path)
@@ -175,7 +186,9 @@ async def test_a_volume_that_cannot_be_asked_is_told_without_its_size(
 # --- AlterReplicaLogDirs ---------------------------------------------------------------------------------------------
 
 
-async def test_what_lies_where_it_should_is_well_and_nothing_is_moved(two_disks: ReplicaSite) -> None:
+async def test_what_lies_where_it_should_is_well_and_nothing_is_moved(
+    two_disks: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await two_disks.lead(T0)
     await two_disks.lead(T1)
     inventory = Inventory(two_disks)
@@ -194,7 +207,7 @@ async def test_what_lies_where_it_should_is_well_and_nothing_is_moved(two_disks:
 # --- DescribeProducers -----------------------------------------------------------------------------------------------
 
 
-async def test_the_producers_of_a_log_are_told_by_any_replica(site: ReplicaSite) -> None:
+async def test_the_producers_of_a_log_are_told_by_any_replica(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead(T0)
     site.produce((T0, batch(2, producer=(7, 3, 0), timestamp_ms=5000)))
     expected = DescribeProducersPartitionResponse(0, 0, active_producers=[ProducerState(7, 3, 1, 5001, last_offset=1)])
@@ -203,7 +216,7 @@ async def test_the_producers_of_a_log_are_told_by_any_replica(site: ReplicaSite)
     assert await Inventory(site).producers(0) == [expected]
 
 
-async def test_those_producers_are_told_that_are_asked_for(site: ReplicaSite) -> None:
+async def test_those_producers_are_told_that_are_asked_for(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead(T0)
     for producer_id in (7, 8, 9):
         site.produce((T0, batch(1, producer=(producer_id, 0, 0))))
@@ -212,32 +225,32 @@ async def test_those_producers_are_told_that_are_asked_for(site: ReplicaSite) ->
         assert [each.producer_id for each in answer.active_producers] == told
 
 
-async def test_a_producer_that_is_named_twice_is_refused(site: ReplicaSite) -> None:
+async def test_a_producer_that_is_named_twice_is_refused(site: ReplicaSite, autojump_clock: MockClock) -> None:
     with pytest.raises(BrokerError) as refused:
         await Inventory(site).producers(0, ids=[7, 7])
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
-async def test_partitions_that_are_not_here_have_their_own_error(site: ReplicaSite) -> None:
+async def test_partitions_that_are_not_here_have_their_own_error(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead(T0)
     first, second = await Inventory(site).producers(0, 9)
     assert (first.error_code, first.active_producers) == (0, [])
     assert (second.partition_index, second.error_code) == (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-async def test_a_log_whose_disk_failed_tells_no_producers(site: ReplicaSite) -> None:
+async def test_a_log_whose_disk_failed_tells_no_producers(site: ReplicaSite, autojump_clock: MockClock) -> None:
     partition = await site.lead(T0)
     site.replicas.partition_failed(partition, OSError(errno.EIO, "broken"))
     assert [each.error_code for each in await Inventory(site).producers(0)] == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
-async def test_a_partition_that_is_named_twice_is_refused(site: ReplicaSite) -> None:
+async def test_a_partition_that_is_named_twice_is_refused(site: ReplicaSite, autojump_clock: MockClock) -> None:
     with pytest.raises(BrokerError) as refused:
         await Inventory(site).producers(0, 0)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
-async def test_many_producers_are_told_in_steps(site: ReplicaSite) -> None:
+async def test_many_producers_are_told_in_steps(site: ReplicaSite, autojump_clock: MockClock) -> None:
     partition = await site.lead(T0)
     for producer_id in range(PARTITIONS_PER_STEP):
         partition.log.producers.states.note(producer_id, 0, 0, producer_id, producer_id, 1)

@@ -35,7 +35,9 @@ def stored(zookeeper: MemoryZooKeeper) -> ProducerIdBlockZnode:
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["null", "missing"])
-async def test_the_first_block_begins_with_0(zookeeper: MemoryZooKeeper, is_there: bool) -> None:
+async def test_the_first_block_begins_with_0(
+    zookeeper: MemoryZooKeeper, is_there: bool, autojump_clock: MockClock
+) -> None:
     client = await session(zookeeper)
     if is_there:
         await client.create(PATH)
@@ -43,13 +45,17 @@ async def test_the_first_block_begins_with_0(zookeeper: MemoryZooKeeper, is_ther
     assert stored(zookeeper) == ProducerIdBlockZnode(3, 0, 999)
 
 
-async def test_a_block_follows_the_one_of_another_broker_whatever_its_size(zookeeper: MemoryZooKeeper) -> None:
+async def test_a_block_follows_the_one_of_another_broker_whatever_its_size(
+    zookeeper: MemoryZooKeeper, autojump_clock: MockClock
+) -> None:
     client = await session(zookeeper)
     await client.create(PATH, ProducerIdBlockZnode(9, 500, 4_711).encode())
     assert await take_block(client, 1) == range(4_712, 5_712)
 
 
-async def test_brokers_that_ask_at_once_get_different_blocks(zookeeper: MemoryZooKeeper) -> None:
+async def test_brokers_that_ask_at_once_get_different_blocks(
+    zookeeper: MemoryZooKeeper, autojump_clock: MockClock
+) -> None:
     taken: list[range] = []
 
     async def take(broker_id: int) -> None:
@@ -61,7 +67,7 @@ async def test_brokers_that_ask_at_once_get_different_blocks(zookeeper: MemoryZo
     assert sorted(ids.start for ids in taken) == [n * BLOCK_SIZE for n in range(5)]
 
 
-async def test_a_stale_read_gives_no_block_away_again(zookeeper: MemoryZooKeeper) -> None:
+async def test_a_stale_read_gives_no_block_away_again(zookeeper: MemoryZooKeeper, autojump_clock: MockClock) -> None:
     one, other = await session(zookeeper), await session(zookeeper)
     await take_block(one, 1)
     zookeeper.lag(other)
@@ -71,7 +77,9 @@ async def test_a_stale_read_gives_no_block_away_again(zookeeper: MemoryZooKeeper
 
 
 @pytest.mark.parametrize("lost", ["request", "reply"])
-async def test_a_block_whose_write_has_no_answer_is_left_alone(zookeeper: MemoryZooKeeper, lost: str) -> None:
+async def test_a_block_whose_write_has_no_answer_is_left_alone(
+    zookeeper: MemoryZooKeeper, lost: str, autojump_clock: MockClock
+) -> None:
     client = await session(zookeeper)
     await take_block(client, 1)
 
@@ -92,7 +100,9 @@ async def test_a_block_whose_write_has_no_answer_is_left_alone(zookeeper: Memory
     assert await take_block(again, 1) == (range(2000, 3000) if lost == "reply" else range(1000, 2000))
 
 
-async def test_a_znode_that_cannot_be_read_is_left_as_it_is(zookeeper: MemoryZooKeeper) -> None:
+async def test_a_znode_that_cannot_be_read_is_left_as_it_is(
+    zookeeper: MemoryZooKeeper, autojump_clock: MockClock
+) -> None:
     client = await session(zookeeper)
     await client.create(PATH, b'{"version":1,"broker":1}')
     with pytest.raises(InvalidZnode, match=PATH):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -25,7 +24,6 @@ from support.pipeline import Pipeline, open_pipeline
 from support.raw_client import RawClient, frame_of, produce_request, request_frame
 
 OK = ProduceResponse([])
-pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 
 def frame(payload: bytes, number: int, acks: int = -1) -> bytes:
@@ -99,7 +97,7 @@ def used_bytes(pipeline: Pipeline) -> int:
     return pipeline.channel.budget_of(APIS[ApiKey.PRODUCE]).used_bytes
 
 
-async def test_what_only_takes_steps_is_done_while_every_handler_task_waits() -> None:
+async def test_what_only_takes_steps_is_done_while_every_handler_task_waits(autojump_clock: MockClock) -> None:
     site = Site()
 
     async def creating(request: RequestInHand) -> Message:
@@ -127,7 +125,7 @@ async def test_what_only_takes_steps_is_done_while_every_handler_task_waits() ->
         assert [await numbers(client, 1) for client in waiting] == [[0], [1], [2], [3], [4]]
 
 
-async def test_what_is_behind_waits_in_order_and_has_its_bytes_when_its_turn_comes() -> None:
+async def test_what_is_behind_waits_in_order_and_has_its_bytes_when_its_turn_comes(autojump_clock: MockClock) -> None:
     site = Site()
     async with site.serve() as pipeline:
         client, other = await pipeline.connect(), await pipeline.connect("other")
@@ -145,7 +143,7 @@ async def test_what_is_behind_waits_in_order_and_has_its_bytes_when_its_turn_com
         assert used_bytes(pipeline) == 0
 
 
-async def test_frames_that_come_later_wait_too_and_other_connections_go_on() -> None:
+async def test_frames_that_come_later_wait_too_and_other_connections_go_on(autojump_clock: MockClock) -> None:
     site = Site()
     async with site.serve() as pipeline:
         client, other = await pipeline.connect(), await pipeline.connect("other")
@@ -160,7 +158,7 @@ async def test_frames_that_come_later_wait_too_and_other_connections_go_on() -> 
         assert await numbers(client, 2) == [1, 2]
 
 
-async def test_what_waits_is_charged_until_it_is_handled() -> None:
+async def test_what_waits_is_charged_until_it_is_handled(autojump_clock: MockClock) -> None:
     site = Site()
     async with site.serve() as pipeline:
         client = await pipeline.connect()
@@ -172,7 +170,7 @@ async def test_what_waits_is_charged_until_it_is_handled() -> None:
         assert used_bytes(pipeline) == 0
 
 
-async def test_what_finds_no_room_waits_before_it_is_begun() -> None:
+async def test_what_finds_no_room_waits_before_it_is_begun(autojump_clock: MockClock) -> None:
     site = Site()
     async with site.serve(max_queued_bytes=150_000) as pipeline:
         clients = [await pipeline.connect() for _ in range(2)]
@@ -184,7 +182,7 @@ async def test_what_finds_no_room_waits_before_it_is_begun() -> None:
         assert [await numbers(client, 1) for client in clients] == [[0], [1]]
 
 
-async def test_a_large_frame_is_charged_once_and_never_copied_again() -> None:
+async def test_a_large_frame_is_charged_once_and_never_copied_again(autojump_clock: MockClock) -> None:
     site = Site()
     limits = ConnectionLimits(receive_buffer_bytes=64 * 1024, large_frame_bytes=16 * 1024)
     async with site.serve(limits=limits) as pipeline:
@@ -197,7 +195,7 @@ async def test_a_large_frame_is_charged_once_and_never_copied_again() -> None:
         assert site.payloads[1] == b"s" + b"1" * 300_000 and used_bytes(pipeline) == 0
 
 
-async def test_a_bug_in_a_remainder_is_one_error_response() -> None:
+async def test_a_bug_in_a_remainder_is_one_error_response(autojump_clock: MockClock) -> None:
     site = Site()
     site.fails = True
     site.gate.set()
@@ -211,7 +209,7 @@ async def test_a_bug_in_a_remainder_is_one_error_response() -> None:
         assert await numbers(client, 1) == [2]
 
 
-async def test_a_fault_behind_ends_the_connection_after_what_came_whole() -> None:
+async def test_a_fault_behind_ends_the_connection_after_what_came_whole(autojump_clock: MockClock) -> None:
     site = Site()
     async with site.serve() as pipeline:
         client = await pipeline.connect()
@@ -224,7 +222,7 @@ async def test_a_fault_behind_ends_the_connection_after_what_came_whole() -> Non
         assert site.handled[-2:] == ["1 done", "2"]
 
 
-async def test_a_body_that_cannot_be_read_is_answered_in_its_place() -> None:
+async def test_a_body_that_cannot_be_read_is_answered_in_its_place(autojump_clock: MockClock) -> None:
     site = Site()
     async with site.serve() as pipeline:
         client = await pipeline.connect()
@@ -235,7 +233,7 @@ async def test_a_body_that_cannot_be_read_is_answered_in_its_place() -> None:
         assert "4" not in site.handled
 
 
-async def test_a_client_that_goes_meanwhile_has_its_request_carried_out() -> None:
+async def test_a_client_that_goes_meanwhile_has_its_request_carried_out(autojump_clock: MockClock) -> None:
     site = Site()
     async with site.serve() as pipeline:
         client = await pipeline.connect()

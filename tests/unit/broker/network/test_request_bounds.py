@@ -9,6 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 import trio
+from trio.testing import MockClock
 
 from strandline.broker.handlers.queries import QueryHandler
 from strandline.broker.network.dialects import native
@@ -151,7 +152,7 @@ async def turns_before_answer(handle: Callable[[RequestInHand], Remainder | None
 
 
 async def test_questions_about_many_partitions_let_others_run_and_those_about_few_are_answered_at_once(
-    site: ReplicaSite, queries: QueryHandler
+    site: ReplicaSite, queries: QueryHandler, autojump_clock: MockClock
 ) -> None:
     await site.lead(replicas=(1,), isr=(1,))
 
@@ -178,13 +179,16 @@ async def test_questions_about_many_partitions_let_others_run_and_those_about_fe
 
 async def test_a_search_by_time_waits_for_workers_in_a_handler_task_however_many_offsets_are_asked_for(
     queries: QueryHandler,
+    autojump_clock: MockClock,
 ) -> None:
     offsets = [m.ListOffsetsPartition(number, -1) for number in NUMBERS] + [m.ListOffsetsPartition(MANY, 5)]
     remainder = queries.list_offsets(in_hand(Hand(m.ListOffsetsRequest([m.ListOffsetsTopic("t", offsets)]))))
     assert remainder is not None and not isinstance(remainder, InSteps)
 
 
-async def test_metadata_of_many_topics_lets_others_run(site: ReplicaSite, queries: QueryHandler) -> None:
+async def test_metadata_of_many_topics_lets_others_run(
+    site: ReplicaSite, queries: QueryHandler, autojump_clock: MockClock
+) -> None:
     for number in range(MANY):
         site.update_metadata(m.UpdateMetadataPartitionState(0, 1, 1, 0, [1], 0, [1]), topic=f"n{number:05}")
     for asked in (None, [f"n{number:05}" for number in NUMBERS]):
@@ -194,7 +198,7 @@ async def test_metadata_of_many_topics_lets_others_run(site: ReplicaSite, querie
 
 
 async def test_leaders_are_among_the_brokers_of_the_answer_though_brokers_come_and_go_while_it_is_made(
-    site: ReplicaSite, queries: QueryHandler
+    site: ReplicaSite, queries: QueryHandler, autojump_clock: MockClock
 ) -> None:
     for number in range(MANY):
         state = m.UpdateMetadataPartitionState(0, 1, 2 + number % 2, 0, [2, 3], 0, [2, 3])
@@ -218,7 +222,9 @@ async def test_leaders_are_among_the_brokers_of_the_answer_though_brokers_come_a
     assert (named, leaders) == ({1, 2}, {-1, 2})
 
 
-async def test_a_topic_that_goes_while_all_are_listed_is_left_out_and_not_made_anew(site: ReplicaSite) -> None:
+async def test_a_topic_that_goes_while_all_are_listed_is_left_out_and_not_made_anew(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     created: list[str] = []
     queries = QueryHandler(
         site.logs,
@@ -241,7 +247,9 @@ async def test_a_topic_that_goes_while_all_are_listed_is_left_out_and_not_made_a
     assert created == []
 
 
-async def test_deletions_of_records_in_many_partitions_let_others_run(site: ReplicaSite) -> None:
+async def test_deletions_of_records_in_many_partitions_let_others_run(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead(replicas=(1,), isr=(1,))
     site.produce((T0, batch(5)))
     parts = [m.DeleteRecordsPartition(number, 3) for number in NUMBERS]
@@ -257,7 +265,9 @@ async def test_deletions_of_records_in_many_partitions_let_others_run(site: Repl
 # --- what stands twice -------------------------------------------------------------------------------------------
 
 
-async def test_a_produce_that_names_a_partition_twice_appends_both_in_order(site: ReplicaSite) -> None:
+async def test_a_produce_that_names_a_partition_twice_appends_both_in_order(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead(replicas=(1,), isr=(1,))
     hand = site.produce((T0, batch(2)), (T0, batch(3)), (T0, b""))
     assert [(part.error_code, part.base_offset) for part in hand.outcomes[:2]] == [(0, 0), (0, 2)]
@@ -266,6 +276,7 @@ async def test_a_produce_that_names_a_partition_twice_appends_both_in_order(site
 
 async def test_a_fetch_or_deletion_that_names_a_partition_twice_is_refused_and_waits_for_nothing(
     site: ReplicaSite,
+    autojump_clock: MockClock,
 ) -> None:
     for tp in (T0, T1):
         await site.lead(tp, replicas=(1,), isr=(1,))
@@ -284,7 +295,7 @@ async def test_a_fetch_or_deletion_that_names_a_partition_twice_is_refused_and_w
 
 @pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
 async def test_clients_read_the_brokers_own_topics_and_neither_write_nor_create_them(
-    site: ReplicaSite, queries: QueryHandler, name: str
+    site: ReplicaSite, queries: QueryHandler, name: str, autojump_clock: MockClock
 ) -> None:
     created: list[Any] = []
     queries._create_topic = lambda *asked: created.append(asked)

@@ -60,7 +60,7 @@ def batches(site: ReplicaSite) -> list[list[bytes | None]]:
 
 
 async def test_what_a_burst_appends_is_one_batch_and_counts_once_all_in_sync_have_it(
-    site: ReplicaSite, writer: Writer
+    site: ReplicaSite, writer: Writer, autojump_clock: MockClock
 ) -> None:
     await site.lead()
     writer.append("a", "b")
@@ -75,7 +75,7 @@ async def test_what_a_burst_appends_is_one_batch_and_counts_once_all_in_sync_hav
 
 
 async def test_each_partition_has_its_own_batch_and_tombstones_and_the_time_stand_in_it(
-    site: ReplicaSite, writer: Writer
+    site: ReplicaSite, writer: Writer, autojump_clock: MockClock
 ) -> None:
     await site.lead()
     other = await site.lead(T1)
@@ -88,7 +88,7 @@ async def test_each_partition_has_its_own_batch_and_tombstones_and_the_time_stan
     assert [each.key for each in decode_records(content(site, other))] == [b"y"]
 
 
-async def test_they_go_with_the_wave_of_producers(site: ReplicaSite, writer: Writer) -> None:
+async def test_they_go_with_the_wave_of_producers(site: ReplicaSite, writer: Writer, autojump_clock: MockClock) -> None:
     await site.lead()
     writer.append("a")
     produced = site.produce((T0, batch()), acks=-1)
@@ -97,7 +97,9 @@ async def test_they_go_with_the_wave_of_producers(site: ReplicaSite, writer: Wri
     assert writer.told == [("a", NONE)] and produced.outcomes[0].base_offset in (0, 1)
 
 
-async def test_a_call_is_never_split_and_batches_are_bounded(site: ReplicaSite, writer: Writer) -> None:
+async def test_a_call_is_never_split_and_batches_are_bounded(
+    site: ReplicaSite, writer: Writer, autojump_clock: MockClock
+) -> None:
     site.topic["max.message.bytes"] = "1000"
     await site.lead(isr=(1, 2))
     writer.append("a", "b", "c", size_bytes=400)
@@ -120,7 +122,7 @@ async def test_the_codec_is_the_one_of_the_topic(autojump_clock: MockClock) -> N
     assert [header.codec for _, header in scan(data)] == [Codec.LZ4] and len(data) < 500
 
 
-async def test_the_loss_of_leadership_ends_it(site: ReplicaSite, writer: Writer) -> None:
+async def test_the_loss_of_leadership_ends_it(site: ReplicaSite, writer: Writer, autojump_clock: MockClock) -> None:
     await site.lead()
     writer.append("a")
     writer.flush()
@@ -148,7 +150,7 @@ async def test_the_timeout_ends_it_and_a_later_commit_tells_nobody_again(
 
 @pytest.mark.parametrize("is_led_on", [True, False])
 async def test_who_wants_to_know_is_told_how_a_time_out_went_on(
-    is_led_on: bool, site: ReplicaSite, writer: Writer
+    is_led_on: bool, site: ReplicaSite, writer: Writer, autojump_clock: MockClock
 ) -> None:
     await site.lead()
     partition = site.partition()
@@ -172,7 +174,7 @@ async def test_who_wants_to_know_is_told_how_a_time_out_went_on(
 
 
 async def test_nothing_is_appended_by_who_does_not_lead_or_has_too_few_in_sync(
-    site: ReplicaSite, writer: Writer
+    site: ReplicaSite, writer: Writer, autojump_clock: MockClock
 ) -> None:
     await site.follow_leader()
     writer.append("a")
@@ -185,7 +187,7 @@ async def test_nothing_is_appended_by_who_does_not_lead_or_has_too_few_in_sync(
 
 
 async def test_what_was_gathered_under_one_leadership_is_not_appended_under_the_next(
-    site: ReplicaSite, writer: Writer
+    site: ReplicaSite, writer: Writer, autojump_clock: MockClock
 ) -> None:
     partition = await site.lead()
     writer.append("a")
@@ -196,7 +198,7 @@ async def test_what_was_gathered_under_one_leadership_is_not_appended_under_the_
     assert writer.told == [("a", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
 
 
-async def test_a_disk_that_fails_ends_it(site: ReplicaSite, writer: Writer) -> None:
+async def test_a_disk_that_fails_ends_it(site: ReplicaSite, writer: Writer, autojump_clock: MockClock) -> None:
     await site.lead()
     site.disk.fail("pwritev", "*.log", errno.EIO)
     writer.append("a")
@@ -204,14 +206,16 @@ async def test_a_disk_that_fails_ends_it(site: ReplicaSite, writer: Writer) -> N
     assert writer.codes() == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
-async def test_who_has_nothing_to_append_is_told_so_too(site: ReplicaSite, writer: Writer) -> None:
+async def test_who_has_nothing_to_append_is_told_so_too(
+    site: ReplicaSite, writer: Writer, autojump_clock: MockClock
+) -> None:
     await site.lead()
     site.data.group_log.append(site.partition(), [], writer.done("nothing"))
     writer.flush()
     assert writer.told == [("nothing", NONE)] and batches(site) == []
 
 
-async def test_who_is_told_may_append_again(site: ReplicaSite, writer: Writer) -> None:
+async def test_who_is_told_may_append_again(site: ReplicaSite, writer: Writer, autojump_clock: MockClock) -> None:
     await site.lead()
     site.data.group_log.append(site.partition(), [(b"a", b"")], lambda _: writer.append("b"))
     writer.flush()
@@ -221,7 +225,7 @@ async def test_who_is_told_may_append_again(site: ReplicaSite, writer: Writer) -
     assert batches(site) == [[b"a"], [b"b"]]
 
 
-async def test_who_listens_hears_of_each_role_that_begins_or_ends(site: ReplicaSite) -> None:
+async def test_who_listens_hears_of_each_role_that_begins_or_ends(site: ReplicaSite, autojump_clock: MockClock) -> None:
     heard: list[bool | None] = []
     site.replicas.on_role_change(lambda each: heard.append(None if each.failed else each.leadership is not None))
     await site.lead()

@@ -400,7 +400,9 @@ async def test_a_failed_follower_is_not_fetched_for_any_more(site: ReplicaSite, 
     assert not site.followers._fetchers
 
 
-async def test_a_disk_error_of_a_replica_that_was_deleted_meanwhile_is_nobodys(site: ReplicaSite) -> None:
+async def test_a_disk_error_of_a_replica_that_was_deleted_meanwhile_is_nobodys(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     deleted = await site.lead()
     site.stop(delete=True, epoch=1)
     heard: list[Partition] = []

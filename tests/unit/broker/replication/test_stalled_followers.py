@@ -47,7 +47,7 @@ async def ask(site: ReplicaSite, times: int, offset: int = BATCH) -> None:
 
 @pytest.mark.parametrize(("field", "byte"), [("payload", 70), ("crc", 18), ("length", 9), ("epoch", 14), ("magic", 16)])
 async def test_what_a_follower_cannot_take_is_looked_at_and_not_served_any_more(
-    leading: ReplicaSite, field: str, byte: int
+    leading: ReplicaSite, field: str, byte: int, autojump_clock: MockClock
 ) -> None:
     damage(leading, byte)
     partition = leading.partition()
@@ -61,7 +61,9 @@ async def test_what_a_follower_cannot_take_is_looked_at_and_not_served_any_more(
     assert partition.log.recovery_point == BATCH
 
 
-async def test_the_next_start_cuts_it_there_and_counts_as_one_that_lost_data(leading: ReplicaSite) -> None:
+async def test_the_next_start_cuts_it_there_and_counts_as_one_that_lost_data(
+    leading: ReplicaSite, autojump_clock: MockClock
+) -> None:
     damage(leading, 70)
     await ask(leading, 5)
     assert leading.partition().failed
@@ -72,7 +74,9 @@ async def test_the_next_start_cuts_it_there_and_counts_as_one_that_lost_data(lea
     assert [name for name in leading.disk.listdir(FOLDER) if name.endswith(".damaged")]
 
 
-async def test_a_follower_that_is_only_slow_costs_a_look_and_nothing_else(leading: ReplicaSite) -> None:
+async def test_a_follower_that_is_only_slow_costs_a_look_and_nothing_else(
+    leading: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await ask(leading, 40)
     partition = leading.partition()
     assert not partition.failed and partition.log.failure is None and partition.leadership is not None
@@ -81,7 +85,9 @@ async def test_a_follower_that_is_only_slow_costs_a_look_and_nothing_else(leadin
     assert partition.leadership.followers[2].stalled_fetches == 0
 
 
-async def test_a_follower_at_the_end_of_the_log_is_never_suspicious(leading: ReplicaSite) -> None:
+async def test_a_follower_at_the_end_of_the_log_is_never_suspicious(
+    leading: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await ask(leading, 40, offset=10)
     assert leading.partition().leadership.followers[2].stalled_fetches == 0
 

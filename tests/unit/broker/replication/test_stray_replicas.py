@@ -31,7 +31,9 @@ async def stray(site: ReplicaSite, autojump_clock: MockClock) -> ReplicaSite:
     return ReplicaSite(disk=site.disk)
 
 
-async def test_out_of_sync_it_begins_anew_fetches_and_keeps_the_folder(stray: ReplicaSite) -> None:
+async def test_out_of_sync_it_begins_anew_fetches_and_keeps_the_folder(
+    stray: ReplicaSite, autojump_clock: MockClock
+) -> None:
     site = stray
     assert codes(await site.order(site.state(leader=2, epoch=7, isr=(2, 3)), topic_id=NEW_ID)) == [0]
     assert (site.partition().log.log_end_offset, site.partition().topic_id) == (0, NEW_ID)
@@ -49,7 +51,7 @@ async def test_out_of_sync_it_begins_anew_fetches_and_keeps_the_folder(stray: Re
 
 @pytest.mark.parametrize("leader", [1, 2])
 async def test_in_sync_it_is_refused_so_that_leadership_moves_and_the_next_life_leaves_the_in_sync_sets(
-    stray: ReplicaSite, leader: int
+    stray: ReplicaSite, leader: int, autojump_clock: MockClock
 ) -> None:
     site = stray
     order = site.state(leader=leader, epoch=7)
@@ -62,14 +64,14 @@ async def test_in_sync_it_is_refused_so_that_leadership_moves_and_the_next_life_
     assert ReplicaSite(disk=site.disk).logs.may_have_lost_data
 
 
-async def test_once_it_has_left_the_in_sync_set_it_begins_anew(stray: ReplicaSite) -> None:
+async def test_once_it_has_left_the_in_sync_set_it_begins_anew(stray: ReplicaSite, autojump_clock: MockClock) -> None:
     site = stray
     assert codes(await site.order(site.state(epoch=7), topic_id=NEW_ID)) == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert codes(await site.order(site.state(leader=2, epoch=8, isr=(2, 3)), topic_id=NEW_ID)) == [0]
     assert site.partition().log.log_end_offset == 0 and not site.logs.refused and len(strays(site)) == 1
 
 
-async def test_a_new_partition_begins_anew_though_it_is_in_sync(stray: ReplicaSite) -> None:
+async def test_a_new_partition_begins_anew_though_it_is_in_sync(stray: ReplicaSite, autojump_clock: MockClock) -> None:
     site = stray
     assert codes(await site.order(site.state(is_new=True), topic_id=NEW_ID)) == [0]
     assert site.partition().leadership is not None and site.partition().log.log_end_offset == 0

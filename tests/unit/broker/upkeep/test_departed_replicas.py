@@ -88,7 +88,9 @@ def not_hosted(departures: Departures) -> Departures:
     return departures
 
 
-async def test_it_goes_once_the_leader_has_all_that_was_committed(departures: Departures) -> None:
+async def test_it_goes_once_the_leader_has_all_that_was_committed(
+    departures: Departures, autojump_clock: MockClock
+) -> None:
     departures.moved()
     assert await departures.departed.remove_all()
     assert not departures.is_there
@@ -98,13 +100,15 @@ async def test_it_goes_once_the_leader_has_all_that_was_committed(departures: De
     assert (leader, asked.leader_epoch, asked.epochs, asked.committed) == (2, 7, ((3, 5),), 5)
 
 
-async def test_it_goes_also_where_it_is_not_hosted(not_hosted: Departures) -> None:
+async def test_it_goes_also_where_it_is_not_hosted(not_hosted: Departures, autojump_clock: MockClock) -> None:
     not_hosted.moved()
     assert await not_hosted.departed.remove_all()
     assert not not_hosted.is_there
 
 
-async def test_it_stays_where_its_leader_lacks_what_was_committed(departures: Departures) -> None:
+async def test_it_stays_where_its_leader_lacks_what_was_committed(
+    departures: Departures, autojump_clock: MockClock
+) -> None:
     """An old copy of ZooKeeper, by which others are the replicas, who have nothing any more."""
     departures.leader_has = 4
     departures.moved()
@@ -115,6 +119,7 @@ async def test_it_stays_where_its_leader_lacks_what_was_committed(departures: De
 
 async def test_it_stays_where_its_leader_lacks_some_of_it_and_no_checkpoint_says_what_is_committed(
     not_hosted: Departures,
+    autojump_clock: MockClock,
 ) -> None:
     del not_hosted.site.logs.high_watermarks[T0]
     not_hosted.leader_has = 4
@@ -123,7 +128,9 @@ async def test_it_stays_where_its_leader_lacks_some_of_it_and_no_checkpoint_says
     assert not_hosted.is_there
 
 
-async def test_it_stays_where_its_leader_lacks_what_an_earlier_epoch_committed(departures: Departures) -> None:
+async def test_it_stays_where_its_leader_lacks_what_an_earlier_epoch_committed(
+    departures: Departures, autojump_clock: MockClock
+) -> None:
     """Epochs are given out a second time under an old copy of ZooKeeper: the leader's latest one has more than ours."""
     site = departures.site
     await site.lead(epoch=4, replicas=(BROKER,), isr=(BROKER,))
@@ -139,7 +146,9 @@ async def test_it_stays_where_its_leader_lacks_what_an_earlier_epoch_committed(d
 
 
 @pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER, None])
-async def test_it_stays_until_the_leader_of_that_epoch_says_so(code: ErrorCode | None, departures: Departures) -> None:
+async def test_it_stays_until_the_leader_of_that_epoch_says_so(
+    code: ErrorCode | None, departures: Departures, autojump_clock: MockClock
+) -> None:
     departures.leader_has = None if code is None else 5
     departures.code = code or ErrorCode.NONE
     departures.moved()
@@ -150,7 +159,7 @@ async def test_it_stays_until_the_leader_of_that_epoch_says_so(code: ErrorCode |
     assert not departures.is_there
 
 
-async def test_what_knows_of_a_later_epoch_stays(departures: Departures) -> None:
+async def test_what_knows_of_a_later_epoch_stays(departures: Departures, autojump_clock: MockClock) -> None:
     departures.moved(epoch=2)
     assert await departures.departed.remove_all()
     await departures.site.order(departures.site.state(epoch=8, leader=2, isr=(2, 3)))
@@ -161,6 +170,7 @@ async def test_what_knows_of_a_later_epoch_stays(departures: Departures) -> None
 
 async def test_a_log_with_a_later_epoch_than_the_metadata_stays_also_where_it_is_not_hosted(
     not_hosted: Departures,
+    autojump_clock: MockClock,
 ) -> None:
     not_hosted.moved(epoch=2)
     assert await not_hosted.departed.remove_all()
@@ -170,13 +180,13 @@ async def test_a_log_with_a_later_epoch_than_the_metadata_stays_also_where_it_is
     assert not_hosted.is_there, "nor does a controller's order of that epoch delete it"
 
 
-async def test_a_log_of_another_topic_of_that_name_stays(departures: Departures) -> None:
+async def test_a_log_of_another_topic_of_that_name_stays(departures: Departures, autojump_clock: MockClock) -> None:
     departures.moved(topic_id=b"\x07" * 16)
     assert await departures.departed.remove_all()
     assert (departures.is_there, departures.asked) == (True, [])
 
 
-async def test_who_is_a_replica_keeps_it(departures: Departures) -> None:
+async def test_who_is_a_replica_keeps_it(departures: Departures, autojump_clock: MockClock) -> None:
     departures.moved(replicas=(2, BROKER))
     assert await departures.departed.remove_all()
     assert (departures.is_there, departures.asked) == (True, [])
@@ -185,7 +195,7 @@ async def test_who_is_a_replica_keeps_it(departures: Departures) -> None:
 @pytest.mark.parametrize("hosted", [True, False])
 @pytest.mark.parametrize("by", ["role", "metadata"])
 async def test_who_becomes_a_replica_again_while_the_leader_is_asked_keeps_it(
-    hosted: bool, by: str, departures: Departures
+    hosted: bool, by: str, departures: Departures, autojump_clock: MockClock
 ) -> None:
     site = departures.site
     if not hosted:
@@ -204,7 +214,7 @@ async def test_who_becomes_a_replica_again_while_the_leader_is_asked_keeps_it(
     assert departures.is_there
 
 
-async def test_who_is_back_takes_a_role_with_a_new_log(departures: Departures) -> None:
+async def test_who_is_back_takes_a_role_with_a_new_log(departures: Departures, autojump_clock: MockClock) -> None:
     departures.moved()
     assert await departures.departed.remove_all()
     await departures.site.order(departures.site.state(epoch=8, leader=2, isr=(2, 3), replicas=(2, 3, BROKER)))
@@ -268,7 +278,9 @@ async def test_nothing_is_looked_at_while_all_logs_are_where_they_belong(
     assert site.logs.get(T1) is not None
 
 
-async def test_a_log_that_the_disk_did_not_let_go_makes_room_for_a_new_one(departures: Departures) -> None:
+async def test_a_log_that_the_disk_did_not_let_go_makes_room_for_a_new_one(
+    departures: Departures, autojump_clock: MockClock
+) -> None:
     site = departures.site
     full = site.disk.fail("rename", "/logs/t-0*", errno.ENOSPC)
     departures.moved()
@@ -287,7 +299,7 @@ async def test_a_log_that_the_disk_did_not_let_go_makes_room_for_a_new_one(depar
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["known before", "heard of at a start"])
 async def test_a_log_that_was_left_here_goes_with_its_topic_whatever_a_leader_has(
-    is_known: bool, not_hosted: Departures
+    is_known: bool, not_hosted: Departures, autojump_clock: MockClock
 ) -> None:
     not_hosted.leader_has = None
     if is_known:
@@ -299,19 +311,25 @@ async def test_a_log_that_was_left_here_goes_with_its_topic_whatever_a_leader_ha
     assert not_hosted.forgotten == [("t", TOPIC_ID)]
 
 
-async def test_a_log_of_another_topic_than_the_one_that_is_deleted_stays(not_hosted: Departures) -> None:
+async def test_a_log_of_another_topic_than_the_one_that_is_deleted_stays(
+    not_hosted: Departures, autojump_clock: MockClock
+) -> None:
     not_hosted.deleted(topic_id=b"\x07" * 16)
     assert await not_hosted.departed.remove_all()
     assert not_hosted.is_there
 
 
-async def test_who_holds_a_topic_that_is_deleted_waits_for_the_order(departures: Departures) -> None:
+async def test_who_holds_a_topic_that_is_deleted_waits_for_the_order(
+    departures: Departures, autojump_clock: MockClock
+) -> None:
     departures.deleted(replicas=(2, BROKER))
     assert await departures.departed.remove_all()
     assert departures.is_there
 
 
-async def test_a_topic_that_is_not_deleted_after_all_keeps_its_log(not_hosted: Departures) -> None:
+async def test_a_topic_that_is_not_deleted_after_all_keeps_its_log(
+    not_hosted: Departures, autojump_clock: MockClock
+) -> None:
     not_hosted.leader_has = None
     not_hosted.deleted()
     not_hosted.moved(epoch=9)
