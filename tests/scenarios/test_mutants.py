@@ -57,10 +57,12 @@ def run(source_path: Path, tests: tuple[str, str]) -> tuple[int, str]:
     return done.returncode, "\n".join(done.stdout.splitlines()[-60:])
 
 
-def names_of(file: str, prefix: str) -> list[str]:
+def names_of(file: str, beginning: str) -> list[str]:
+    """As pytest takes them behind the file's."""
+    prefix, bracket, case = beginning.partition("[")
     found = re.findall(rf"^(?:async )?def ({re.escape(prefix)}\w*)", (HERE / file).read_text(), re.MULTILINE)
     assert found, f"{file} has no test {prefix}…"
-    return found
+    return [name + bracket + case for name in found]
 
 
 @pytest.mark.parametrize("mutant", {package_of(mutant): mutant for mutant in MUTANTS}.values(), ids=package_of)

@@ -26,7 +26,7 @@ MUTANTS = [
         "broker/upkeep/departed_replicas.py",
         "                    self._wake.set()\n                    if state.leader",
         "                    if state.leader",
-        (STOPPED_CONTROLLERS, "test_whoever_comes_next"),
+        (STOPPED_CONTROLLERS, "test_whoever_comes_next[reassign-CRASH]"),
     ),
     Mutant(
         "a new leadership does not know who is eligible",

@@ -69,7 +69,7 @@ MUTANTS = [
         "controller/term/duties.py",
         "            asked_by_tools.look,\n",
         "",
-        (STOPPED_CONTROLLERS, "test_whoever_comes_next"),
+        (STOPPED_CONTROLLERS, "test_whoever_comes_next[move by znode-CRASH]"),
     ),
     Mutant(
         "what was cancelled while nobody leads loses the logs that it has made",
@@ -83,7 +83,7 @@ MUTANTS = [
         "controller/term/fail_over.py",
         "    builder.leadership(context.partitions())\n",
         "",
-        (STOPPED_CONTROLLERS, "test_whoever_comes_next"),
+        (STOPPED_CONTROLLERS, "test_whoever_comes_next[reassign-CRASH]"),
     ),
     Mutant(
         "the next controller does not look for elections that were asked for",

@@ -8,7 +8,8 @@ from typing import NamedTuple
 class Mutant(NamedTuple):
     """One line of ours, broken: `before` stands exactly once in `file` (from the root) and becomes `after`.
 
-    `killed_by`: file (from tests/scenarios) and beginning of the names of the tests of which one must fail.
+    `killed_by`: file (from tests/scenarios) and beginning of the names of the tests of which one must fail. Where
+    many cases would pass before, the one that fails stands behind in brackets.
     """
 
     name: str
