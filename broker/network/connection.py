@@ -55,6 +55,13 @@ class Brake(Protocol):
         """Until this connection may go on, or is closed. Its reader calls it, and no other task."""
 
 
+class Debt(Protocol):
+    """Why a gate would hold a request of a connection now."""
+
+    async def wait(self, connection: Connection, goes_on: Callable[[], bool]) -> None:
+        """Until it is settled, or `goes_on`, which is asked anew when the connection is woken, or that is closed."""
+
+
 class BeforeFrame(Protocol):
     """What a gate asked of a connection before a large frame was received."""
 

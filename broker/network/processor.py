@@ -8,7 +8,7 @@ Rules:
 * From the first byte in the shared buffer to the end of the burst there is no await (`_turn` is a plain function): so
   all connections can share it. Between turns a connection keeps its unfinished frame as its own bytes.
 * A frame above `large_frame_bytes` that is not there whole gets its own allocation, charged to the channel's bytes, and
-  is received into place.
+  is received into place. While a gate holds it, or would hold it, it is charged to the held bytes instead.
 * A burst has a budget (the buffer's size in bytes, `burst_max_requests`), a turn a number of bursts, then others run.
 * All deadlines are checked by one coarse timer per processor: no cancel scope per request.
 """
@@ -19,8 +19,8 @@ from collections.abc import Callable
 
 import trio
 
-from strandline.broker.network.connection import Connection
-from strandline.broker.network.held_bytes import HELD_READ_BYTES
+from strandline.broker.network.connection import Connection, Debt
+from strandline.broker.network.held_bytes import HELD_READ_BYTES, Charge
 from strandline.broker.network.limits import ConnectionLimits
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import UNCHARGED_REQUEST_BYTES, Held, RequestChannel
@@ -154,7 +154,7 @@ class Processor:
                 elif next_ is Next.ROOM:
                     await connection.wait_for_room()
                 elif next_ is Next.QUEUED:
-                    await self._hand_over(connection)
+                    await self._hand_over(connection, Charge())
                 elif next_ is Next.DRAIN:
                     return await self._drain(connection)
                 elif next_ is Next.END:
@@ -214,19 +214,18 @@ class Processor:
 
     # --- what must wait ------------------------------------------------------------------------------------------
 
-    async def _hand_over(self, connection: Connection, reserved_bytes: int = 0) -> int:
+    async def _hand_over(self, connection: Connection, charge: Charge) -> None:
         """Give what left its burst to the channel, one after the other, and wait until its handlers are done.
 
-        reserved_bytes: what the caller has reserved for it; the channel releases them. Returns those that it does not
-        know of: a gate held the request, and after its turn it left nothing to do."""
+        charge: what is counted of it already."""
         leaving = self._request_reader.leaving.pop(connection)
         try:
             while leaving.unfinished is not None:
                 request, remainder, behind = leaving.unfinished
                 if isinstance(remainder, Held):
                     held_since = trio.current_time()
-                    with self._held.keeping(0 if reserved_bytes else leaving.all_bytes + len(connection.kept)):
-                        await remainder.brake.wait(connection)
+                    self._count_held(charge, request, leaving.all_bytes + len(connection.kept))
+                    await remainder.brake.wait(connection)
                     if connection.closed:
                         break
                     leaving.unfinished = None  # it is the channel's now
@@ -235,47 +234,58 @@ class Processor:
                     request.note_throttled(now - held_since)
                     leaving.unfinished = self._channel.handle_burst([request, *behind], leaving.taken_at, now)
                     continue
-                charge = reserved_bytes or await self._reserve(connection, request, leaving.size_bytes)
-                reserved_bytes = 0
+                await self._reserve(connection, request, leaving.size_bytes, charge)
                 connection.muted = True
-                await self._channel.enqueue(request, charge, remainder)
+                await self._channel.enqueue(request, charge.give_away(), remainder)
                 leaving.is_begun = True
                 await connection.wait_unmuted()
                 leaving.is_begun = False
                 leaving.unfinished = self._channel.handle_burst(behind, leaving.taken_at, trio.current_time())
             if leaving.queued is not None and connection.finish_reason is None and not connection.closed:
                 request = leaving.queued
-                charge = reserved_bytes or await self._reserve(connection, request, request.header.size_bytes)
-                reserved_bytes = 0
+                await self._reserve(connection, request, request.header.size_bytes, charge)
                 leaving.queued = None
                 connection.muted = True
-                await self._channel.enqueue(request, charge)
+                await self._channel.enqueue(request, charge.give_away())
                 await connection.wait_unmuted()
         finally:
+            charge.release()
             leaving.drop()
             self._channel.flush_responses()
         if leaving.fault is not None:
             self._request_reader.break_off(connection, leaving.fault)
-        return reserved_bytes
 
-    async def _reserve(self, connection: Connection, request: RequestInHand[Request], size_bytes: int) -> int:
-        """Charge what waits with this request; returns how much that is."""
-        charge = size_bytes + len(connection.kept)
-        if charge < UNCHARGED_REQUEST_BYTES:
-            return 0  # and it does not wait in the line of the large ones
-        await self._channel.budget_of(request.api).reserve(charge)
-        return charge
+    def _count_held(self, charge: Charge, request: RequestInHand[Request], size_bytes: int) -> None:
+        """What waits for its turn leaves the budget to others; unless so much has left it that memory would not be
+        bounded: more than one client has under way when it begins to owe."""
+        budget = self._channel.budget_of(request.api)
+        if charge.is_in(budget) and self._held.used_bytes > self._held.most_bytes + budget.max_bytes:
+            return
+        self._held.take(size_bytes)
+        charge.put(self._held, size_bytes)
+
+    async def _reserve(
+        self, connection: Connection, request: RequestInHand[Request], size_bytes: int, charge: Charge
+    ) -> None:
+        """Charge what waits with this request to the budget, unless it is a large frame that brought its charge."""
+        budget = self._channel.budget_of(request.api)
+        if charge.is_in(budget):
+            return
+        size_bytes += len(connection.kept)
+        if size_bytes < UNCHARGED_REQUEST_BYTES:
+            charge.release()  # and it does not wait in the line of the large ones
+            return
+        await charge.reserve(budget, size_bytes)
 
     async def _receive_large(self, connection: Connection) -> Next:
         """Receive the frame that `connection.kept` begins into memory of its own, and handle it."""
         size, api = connection.expected_bytes, connection.expected_api
         assert api is not None
-        budget = self._channel.budget_of(api)
-        have = charged = 0
+        charge = Charge()
+        have = 0
         try:
             held_s = await self._before_large(connection, api, size)
-            await budget.reserve(size)
-            charged = size
+            held_s += await self._make_room(connection, api, size, charge)
             if connection.closed:
                 return Next.END
             buffer = bytearray(size + READER_SLACK_BYTES)
@@ -302,14 +312,13 @@ class Processor:
             await connection.wait_for_room()
             _, next_ = self._request_reader.take(connection, buffer, view, have, is_shared=False)
             if next_ is Next.QUEUED:
-                charged = 0  # the channel releases it
-                charged = await self._hand_over(connection, size)
+                await self._hand_over(connection, charge)
             return Next.YIELD if next_ in (Next.READ, Next.QUEUED) else next_
         finally:
             if connection.before_frame is not None:
                 connection.before_frame.give_back(size - have)
                 connection.before_frame = None
-            budget.release(charged)
+            charge.release()
 
     async def _before_large(self, connection: Connection, api: Api, size_bytes: int) -> float:
         """Ask the gate until it lets the frame in: what it waits for may be another quota by then. Returns the seconds
@@ -324,6 +333,28 @@ class Processor:
                 await brake.wait(connection)
             held_s += trio.current_time() - began
         return held_s
+
+    async def _make_room(self, connection: Connection, api: Api, size_bytes: int, charge: Charge) -> float:
+        """Charge a large frame before it is received: to the held bytes where it would be held, else to the budget.
+        Returns the seconds that it was held."""
+        held_s = 0.0
+        while not connection.closed:
+            if (debt := self._debt_of(connection, api)) is not None:
+                began = trio.current_time()
+                if await self._held.reserve(connection, size_bytes, debt):
+                    charge.put(self._held, size_bytes)
+                held_s += trio.current_time() - began
+            else:
+                await charge.reserve(self._channel.budget_of(api), size_bytes)
+                if self._debt_of(connection, api) is not None:  # since then
+                    charge.release()
+            if charge.size_bytes:
+                break
+        return held_s
+
+    def _debt_of(self, connection: Connection, api: Api) -> Debt | None:
+        debt_of = self._channel.debt_of
+        return None if debt_of is None else debt_of(connection, api)
 
     async def _drain(self, connection: Connection) -> str:
         """Wait until the responses that are due have left."""

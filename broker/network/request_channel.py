@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import trio
 
 from strandline.broker.network.burst_counts import count_burst
-from strandline.broker.network.connection import Brake, Connection
+from strandline.broker.network.connection import Brake, Connection, Debt
 from strandline.broker.network.dialects import Dialect
 from strandline.broker.network.held_bytes import HeldBytes
 from strandline.broker.network.limits import ByteBudget
@@ -190,6 +190,9 @@ class RequestChannel:
         }
         self.before_large: Callable[[Connection, Api, int], Brake | None] | None = None
         """What a connection waits for before a large frame of that API, of so many bytes, is received."""
+        self.debt_of: Callable[[Connection, Api], Debt | None] | None = None
+        """What would hold a request of that API, if it were received now: it takes no memory then that others wait
+        for."""
         self.held = HeldBytes()
         """What connections that a gate holds have received."""
         self.read_failed = read_failed

@@ -31,7 +31,7 @@ from strandline.broker.network.dialects import Regions
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import Handler, Held
 from strandline.broker.quotas.entities import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
-from strandline.broker.quotas.holding import InLine, InLineToPay, PaidFrame, must_wait, mute, pay
+from strandline.broker.quotas.holding import InLine, InLineToPay, PaidFrame, TimeOwed, is_owed, must_wait, mute, pay
 from strandline.broker.quotas.sensors import Sensor, Sensors
 from strandline.broker.steps import InSteps
 from strandline.protocol.api import Api, ApiKey, Scheduling
@@ -58,7 +58,7 @@ class QuotaGate:
         self._clock = clock
 
     def __call__(self, api: Api, handler: Handler) -> Handler:
-        if api.inter_broker_only or api.key is ApiKey.API_VERSIONS:
+        if _is_exempt(api):
             return handler
         inner = handler
         if api.key is ApiKey.PRODUCE and self._produced.bounds:
@@ -82,6 +82,15 @@ class QuotaGate:
             return InLineToPay(sensor, size_bytes)
         pay(connection, sensor, size_bytes)
         return None
+
+    def debt_of(self, connection: Connection, api: Api) -> TimeOwed | None:
+        """What would hold a large frame of that API, were it received now, for the time that its client has taken: no
+        API's frame is charged before it is handled. Those that queue stand in no line."""
+        if _is_exempt(api) or api.scheduling is not Scheduling.INLINE or connection.context.is_inter_broker:
+            return None
+        now = trio.current_time()
+        sensor = self._spent.of(connection.context.principal, connection.context.client_id, now)
+        return None if sensor is None or not is_owed(sensor, now) else TimeOwed(sensor)
 
     # --- bytes -------------------------------------------------------------------------------------------------------
 
@@ -171,6 +180,10 @@ class QuotaGate:
         if context.is_inter_broker:
             return None
         return sensors.of(context.principal, context.client_id, now)
+
+
+def _is_exempt(api: Api) -> bool:
+    return api.inter_broker_only or api.key is ApiKey.API_VERSIONS
 
 
 class _Watch:

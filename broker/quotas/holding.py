@@ -16,6 +16,7 @@ sent and closed behind is dropped, as acks=0 allows.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import trio
 
@@ -59,9 +60,7 @@ class InLine:
         finally:
             connection.is_awaited = False
             del sensor.line[connection]
-            for first in sensor.line:
-                first.wake()
-                break
+            wake_next(sensor)
 
     def _turn_at(self, connection: Connection) -> float:
         if next(iter(self._sensor.line)) is not connection:
@@ -100,9 +99,30 @@ class PaidFrame:
         sensor = self.sensor
         if missing_bytes and sensor.changes == self._changes:
             sensor.give_back(missing_bytes, self._counted * missing_bytes / self._size_bytes)
-            for first in sensor.line:
-                first.wake()
-                break
+            wake_next(sensor)
+
+
+class TimeOwed:
+    """A `Debt`, of a client whose next request would go into the line. Its large frames are received while there is
+    room for what is held: the time that they take shows when they are handled, and they have their place in the line
+    then."""
+
+    def __init__(self, sensor: Sensor) -> None:
+        self._sensor = sensor
+
+    async def wait(self, connection: Connection, goes_on: Callable[[], bool]) -> None:
+        unreceived = self._sensor.unreceived
+        unreceived[connection] = None
+        connection.is_awaited = True
+        try:
+            await connection.wait_for_time(lambda: 0.0 if goes_on() else self._settled_at())
+        finally:
+            connection.is_awaited = False
+            del unreceived[connection]
+
+    def _settled_at(self) -> float:
+        sensor, now = self._sensor, trio.current_time()
+        return math.inf if sensor.line else now + sensor.meter.owed_s(now)
 
 
 def pay(connection: Connection, sensor: Sensor, size_bytes: int) -> None:
@@ -125,9 +145,23 @@ def must_wait(connection: Connection, sensor: Sensor, now: float) -> bool:
     return not sensor.meter.is_free(now) or (bool(sensor.line) and turn is not connection)
 
 
+def is_owed(sensor: Sensor, now: float) -> bool:
+    """Whether the request of a connection that comes now would go into the line."""
+    return not sensor.meter.is_free(now) or bool(sensor.line)
+
+
+def wake_next(sensor: Sensor) -> None:
+    """Have who is first in line look whether it is its turn; where nobody is, those who wait for that."""
+    for first in sensor.line:
+        first.wake()
+        return
+    for connection in sensor.unreceived:
+        connection.wake()
+
+
 def let_go(sensor: Sensor) -> None:
     """Its quota is another one now, or none: nothing is owed any more."""
     sensor.meter.set_bound(sensor.meter.bound)
     sensor.changes += 1
-    for connection in (*sensor.muted, *sensor.line):
+    for connection in (*sensor.muted, *sensor.line, *sensor.unreceived):
         connection.wake()

@@ -42,8 +42,9 @@ class Windows(NamedTuple):
 
 
 class Sensor:
-    """What those pass together who share a quota. `line` and `muted` are of `holding`: whose requests wait for their
-    turn, in order, and who is not read until a time."""
+    """What those pass together who share a quota. `line`, `muted` and `unreceived` are of `holding`: whose requests
+    wait for their turn, in order, who is not read until a time, and whose large frames are not received until there is
+    room for them, or nothing is owed."""
 
     __slots__ = (
         "changes",
@@ -56,6 +57,7 @@ class Sensor:
         "rate",
         "throttled",
         "turn_of",
+        "unreceived",
         "used_at",
         "user",
     )
@@ -72,6 +74,7 @@ class Sensor:
         self.used_at = 0.0
         self.line: dict[Any, None] = {}
         self.muted: dict[Any, None] = {}
+        self.unreceived: dict[Any, None] = {}
         self.changes = 0
         """How often another quota began to count: who was muted before is let go."""
         self.turn_of: object = None

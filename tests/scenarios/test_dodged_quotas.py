@@ -26,12 +26,14 @@ from strandline.protocol.messages import (
     MetadataRequest,
     OffsetForLeaderEpochRequest,
 )
+from strandline.protocol.records.codec import build_batch
 from strandline.protocol.types import ANY_REPLICA
 from strandline.runtime.network import TransportClosed
 from strandline.testkit.cluster import MemoryCluster
 from support.kafka_client import KafkaClient
 from support.quota_cluster import (
     ANYONE,
+    BATCH,
     MINUTE_S,
     alter,
     cluster_of_one,
@@ -79,14 +81,16 @@ class CostlyHandlers:
 
 
 @asynccontextmanager
-async def with_a_bystander(cluster: MemoryCluster, begin: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+async def with_a_bystander(
+    cluster: MemoryCluster, begin: Callable[[], Awaitable[None]], batch: bytes = BATCH
+) -> AsyncIterator[None]:
     """Somebody with another quota writes all the time, and it takes no longer from `begin` on than before."""
     other = await connect(cluster, "other")
     took_s: list[float] = []
 
     async def write() -> None:
         began = trio.current_time()
-        assert (await produce(other)).throttle_time_ms == 0
+        assert (await produce(other, batch=batch)).throttle_time_ms == 0
         took_s.append(trio.current_time() - began)
         await trio.sleep(0.1)
 
@@ -135,6 +139,31 @@ async def test_the_time_of_the_event_loop_is_held_whatever_its_clients_try(
             await during(MINUTE_S, *loops)
         assert answered * COST_S / (MINUTE_S * PERCENT / 100) == pytest.approx(1, abs=0.05)
         assert sensors.bounds
+
+
+async def test_large_requests_of_who_owes_time_keep_nobody_waiting(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By many connections, far more than a broker receives at once."""
+    monkeypatch.setattr("strandline.broker.server.QuotaGate", partial(QuotaGate, clock=CostlyHandlers()))
+    large = build_batch([(1, None, bytes(900_000))], "none")
+    async with MemoryCluster(1, config={"queued.max.request.bytes": "4000000"}).running() as cluster:
+        async with cluster.admin() as admin:
+            await admin.create_topic("t", 1, 1)
+        channel = cluster.broker(1).channel
+        channel.held.most_bytes = 2_000_000
+        many = [await connect(cluster, f"c-{number}") for number in range(20)]
+        unreceived: list[int] = []
+
+        async def look() -> None:
+            sensors = cluster.broker(1).quotas.sensors["request_percentage"]._sensors.values()
+            unreceived.append(sum(len(each.unreceived) for each in sensors))
+            await trio.sleep(1)
+
+        await alter(cluster, OTHER, request_percentage=100_000)
+        async with with_a_bystander(cluster, partial(alter, cluster, ANYONE, request_percentage=PERCENT), large):
+            await during(MINUTE_S, look, *(partial(produce, each, batch=large) for each in many))
+        assert max(unreceived) > 5
 
 
 async def test_partitions_are_created_at_the_rate_of_the_quota_whatever_its_clients_try(

@@ -62,9 +62,9 @@ async def connect(cluster: MemoryCluster, client_id: str = "", broker: int = 1) 
     return await Connection.open(cluster.network.node("client"), address, client_id=client_id, timeout_ms=600_000)
 
 
-async def produce(connection: Connection, acks: int = 1) -> ProduceResponse:
-    data = [TopicProduceData("t", [PartitionProduceData(0, len(BATCH))])]
-    answer, _ = await connection.roundtrip(ProduceRequest(acks, 30_000, data), [BATCH])
+async def produce(connection: Connection, acks: int = 1, batch: bytes = BATCH) -> ProduceResponse:
+    data = [TopicProduceData("t", [PartitionProduceData(0, len(batch))])]
+    answer, _ = await connection.roundtrip(ProduceRequest(acks, 30_000, data), [batch])
     assert isinstance(answer, ProduceResponse)
     assert not answer.responses[0].partition_responses[0].error_code
     return answer

@@ -13,9 +13,10 @@ from trio.testing import MockClock
 
 from strandline.broker.network.connection import Connection
 from strandline.broker.network.held_bytes import HELD_READ_BYTES
-from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.limits import ConnectionLimits
+from strandline.broker.network.request import Remainder, RequestInHand
 from strandline.broker.network.request_channel import Handler, Held
-from strandline.protocol.api import Api, ApiKey
+from strandline.protocol.api import APIS, Api, ApiKey
 from strandline.protocol.messages import ProduceRequest, ProduceResponse
 from strandline.runtime.network import TransportClosed
 from support.pipeline import Pipeline, open_pipeline
@@ -131,3 +132,52 @@ async def test_connections_that_close_while_they_are_held_leave_nothing_behind(a
             connection.close("a test ends it")
         await trio.sleep(1)
         assert pipeline.channel.held.used_bytes == 0
+
+
+async def test_a_large_frame_is_charged_to_one_place_at_a_time_until_its_handler_is_done(
+    autojump_clock: MockClock,
+) -> None:
+    """It leaves its burst after its turn, for a worker: it is held until the budget has room for it again."""
+    size, count = 600_000, 3
+    frame = frames(size, 1)
+    barrier, may_end, began = Barrier(), trio.Event(), list[int]()
+
+    def produce(request: RequestInHand[ProduceRequest]) -> Remainder:
+        async def work() -> None:
+            began.append(request.header.size_bytes)
+            await may_end.wait()
+            request.respond(ProduceResponse([]))
+
+        return work
+
+    limits = ConnectionLimits(receive_buffer_bytes=100_000, large_frame_bytes=50_000)
+    async with open_pipeline({ApiKey.PRODUCE: produce}, limits=limits, max_queued_bytes=len(frame)) as pipeline:
+        pipeline.channel.switch_gate(barrier)
+        budget, held = pipeline.channel.budget_of(APIS[ApiKey.PRODUCE]), pipeline.channel.held
+        clients = [await pipeline.connect() for _ in range(count)]
+        for client in clients:
+            await client.send(frame)
+        await trio.sleep(1)
+        assert (budget.used_bytes, held.used_bytes) == (0, count * len(frame))
+        barrier.open()
+        await trio.sleep(1)
+        assert (len(began), budget.used_bytes, held.used_bytes) == (1, len(frame), (count - 1) * len(frame))
+        for connection in list(barrier.waits)[-1:]:
+            connection.close("a test ends it")
+        may_end.set()
+        for client in clients[:-1]:
+            assert await client.response() is not None
+        await trio.sleep(1)
+        assert began and budget.used_bytes == held.used_bytes == 0
+
+
+async def test_a_broker_that_stops_gives_back_what_is_held_of_large_frames(autojump_clock: MockClock) -> None:
+    barrier = Barrier()
+    async with held_at(barrier) as (pipeline, sizes):
+        pipeline.channel.before_large = None
+        await (await pipeline.connect()).send(frames(2_000_000, 1))
+        await trio.sleep(1)
+        assert pipeline.channel.held.used_bytes > 2_000_000
+        await pipeline.processor.stop(trio.current_time() + 1)
+        assert pipeline.channel.budget_of(APIS[ApiKey.PRODUCE]).used_bytes == pipeline.channel.held.used_bytes == 0
+        assert not sizes
