@@ -49,6 +49,7 @@ docs: setup ## write the pages of docs/ that are made from tables and commands
 	@$(PYTHON) -m strandline.cli.command_pages docs/commands
 
 test: setup ## run every test, in as many processes as there are cores
+	-@PYTHONPATH=$(CURDIR)/tests $(PYTHON) -m support.spark_classes
 	$(PYTHON) -m pytest -n auto $(TESTS)
 
 soak: setup ## property tests, crash points, orders of blows, the cluster under load for long (MINUTES=20)

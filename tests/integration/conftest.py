@@ -7,6 +7,7 @@ they do not harm it, one cluster (`spark_cluster`); each has topics of its own.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ import pytest
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.cli.zookeeper import EmbeddedZooKeeper
 from support.spark import spark_session
+from support.spark_classes import java_options
+
+# Spark takes it whoever starts it: a session of the tests, a command, a program of the README as it stands.
+os.environ["SPARK_SUBMIT_OPTS"] = java_options()
 
 _LOG_TAIL_BYTES = 6000
 _outcome = pytest.StashKey[bool]()

@@ -71,8 +71,8 @@ copy.option("checkpointLocation", "checkpoint").trigger(availableNow=True).start
 
 @pytest.fixture
 def run_outside(spark_cluster: EmbeddedCluster, tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Runs a program, by the path of its interpreter, where the environment was not activated and no variable of Spark
-    is set, on a topic with one click."""
+    """Runs a program, by the path of its interpreter, where the environment was not activated and no variable says
+    where Spark or an interpreter is, on a topic with one click."""
     bootstrap = spark_cluster.bootstrap_servers
     unset = ("VIRTUAL_ENV", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME", "PYTHONPATH", "SPARK_HOME")
     environment = {name: value for name, value in os.environ.items() if name not in unset}

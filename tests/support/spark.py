@@ -10,6 +10,10 @@ from typing import Any
 
 from strandline.cli.java import spark_environment
 
+SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options for a Spark that ends within a minute or two: the code that Java's second compiler and its parallel collector
+make faster does not run long enough to give back what they cost, a quarter of the processor's time."""
+
 
 @contextmanager
 def spark_session(folder: Path, **settings: str) -> Iterator[Any]:

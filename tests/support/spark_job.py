@@ -24,7 +24,7 @@ from typing import Any
 
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.spark_connector.pipelines.restore import RestoreOptions, RestoreSummary, restore
-from support.spark import spark_session
+from support.spark import SHORT_LIVED_JAVA, spark_session
 from support.spark_faults import CASES, RESTORE_CASES, Faults
 
 ROWS = 600
@@ -33,6 +33,7 @@ VALUES = 200
 PATIENCE_S = 400
 TWO_EXECUTORS = {
     "spark__executor__memory": "512m",
+    "spark__executor__extraJavaOptions": SHORT_LIVED_JAVA,
     "spark__task__maxFailures": "4",
     "spark__speculation": "true",
     "spark__speculation__interval": "100ms",
