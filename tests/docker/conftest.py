@@ -10,7 +10,18 @@ from contextlib import ExitStack
 import pytest
 
 if os.environ.get("STRANDLINE_DOCKER"):
-    from docker.engine import BASE_IMAGE, Compose, Engine, LeftOver, NotHere, build, running_engine
+    from docker.engine import (
+        BASE_IMAGE,
+        PROMETHEUS_IMAGE,
+        ZOOKEEPER_IMAGE,
+        Compose,
+        Engine,
+        LeftOver,
+        NotHere,
+        at_once,
+        build,
+        running_engine,
+    )
 
     # An end by SIGTERM, as a time limit sends it, takes the engine down as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
@@ -50,12 +61,19 @@ def new_compose(ports: list[int], prometheus_port: int) -> Iterator[NewCompose]:
     def make(file: str) -> Compose:
         return Compose(engine, file, "strandline-test-" + file.split(".")[1], variables)
 
+    def provide_others() -> None:
+        for name in (ZOOKEEPER_IMAGE, PROMETHEUS_IMAGE):
+            engine.provide(name)
+
+    def build_ours() -> None:
+        for service in ("broker-1", "spark"):  # one after the other: the second one begins with layers of the first
+            build(make("docker-compose.yml"), service)
+
     with ExitStack() as stack:
         try:
             engine: Engine = stack.enter_context(running_engine())
-            engine.provide_images()
-            for service in ("broker-1", "spark"):
-                build(make("docker-compose.yml"), service)
+            engine.provide(BASE_IMAGE)
+            at_once(provide_others, build_ours)
         except NotHere as reason:
             pytest.exit(f"docker-test: not run: {reason}", returncode=0)
         except LeftOver as reason:

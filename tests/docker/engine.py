@@ -21,14 +21,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE_IMAGE = "python:3.11-slim-bookworm"
 ZOOKEEPER_IMAGE = "zookeeper:3.9"
 PROMETHEUS_IMAGE = "prom/prometheus:v3.5.0"
+_FILES = {ZOOKEEPER_IMAGE: "zookeeper.Dockerfile", PROMETHEUS_IMAGE: "prometheus.Dockerfile"}
 SUITE = "bookworm"
 BUILD_TIMEOUT_S = 1800
 START_TIMEOUT_S = 60
@@ -148,23 +149,21 @@ class Engine:
     def image_bytes(self, name: str) -> int:
         return int(self.docker("image", "inspect", "--format", "{{.Size}}", name))
 
-    def provide_images(self) -> None:
-        """The base, ZooKeeper and Prometheus: those of a registry, else made here."""
-        for name, make in (
-            (BASE_IMAGE, self._import_base),
-            (ZOOKEEPER_IMAGE, partial(self._build, ZOOKEEPER_IMAGE, "zookeeper.Dockerfile")),
-            (PROMETHEUS_IMAGE, partial(self._build, PROMETHEUS_IMAGE, "prometheus.Dockerfile")),
-        ):
-            if self.has_image(name):
-                continue
+    def provide(self, name: str) -> None:
+        """The base, ZooKeeper or Prometheus: from a registry, else made here, the latter two on top of the base."""
+        if self.has_image(name):
+            return
+        try:
+            self.docker("pull", "--quiet", name, timeout_s=300)
+        except (Failed, subprocess.TimeoutExpired):
             try:
-                self.docker("pull", "--quiet", name, timeout_s=300)
-            except (Failed, subprocess.TimeoutExpired):
-                try:
-                    make()
-                except (Failed, subprocess.SubprocessError, OSError) as error:
-                    said = network_failure(str(error)) or str(error).strip().splitlines()[-1]
-                    raise NotHere(f"{name} can neither be pulled nor made: {said}") from error
+                if name == BASE_IMAGE:
+                    self._import_base()
+                else:
+                    self._build(name, _FILES[name])
+            except (Failed, subprocess.SubprocessError, OSError) as error:
+                said = network_failure(str(error)) or str(error).strip().splitlines()[-1]
+                raise NotHere(f"{name} can neither be pulled nor made: {said}") from error
 
     def _import_base(self) -> None:
         folder = self.state / "base"
@@ -276,6 +275,17 @@ def network_failure(printed: str) -> str | None:
     last_step = re.split(r"^Step \d+/\d+ :", printed, flags=re.MULTILINE)[-1]
     said = [line.strip() for line in last_step.splitlines() if _NETWORK.search(line)]
     return said[-1] if said else None
+
+
+def at_once(*jobs: Callable[[], None]) -> None:
+    """Each in a thread of its own. The first error is raised without waiting for the others, which end with the engine:
+    so does an end by a signal."""
+    threads = ThreadPoolExecutor(len(jobs))
+    try:
+        for ended in as_completed([threads.submit(job) for job in jobs]):
+            ended.result()
+    finally:
+        threads.shutdown(wait=False)
 
 
 def build(compose: Callable[..., object], *services: str) -> None:

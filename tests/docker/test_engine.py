@@ -6,6 +6,7 @@ import os
 import select
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -161,6 +162,31 @@ def test_a_build_that_fails_for_another_reason_is_a_failure(texts: list[str]) ->
     with pytest.raises(Failed, match="trioo"):
         engine.build(failing(texts)[1])
     assert texts == []
+
+
+def test_images_that_do_not_stand_on_each_other_are_made_at_the_same_time() -> None:
+    both = threading.Barrier(2)
+
+    def be_made() -> None:
+        both.wait(60)
+
+    engine.at_once(be_made, be_made)
+
+
+def test_an_image_that_cannot_be_made_is_told_of_while_another_is_being_made() -> None:
+    is_told = threading.Event()
+
+    def fail() -> None:
+        raise NotHere("no server is reached")
+
+    def be_made() -> None:
+        assert is_told.wait(60)
+
+    try:
+        with pytest.raises(NotHere, match="no server is reached"):
+            engine.at_once(be_made, fail)
+    finally:
+        is_told.set()
 
 
 def test_the_engines_environment_is_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
