@@ -41,7 +41,6 @@ from strandline.broker.membership.leaving import leave_cluster
 from strandline.broker.membership.producer_ids import take_block
 from strandline.broker.membership.registration import Registration
 from strandline.broker.membership.reported_losses import forget_reported_loss
-from strandline.broker.metrics.bounds import Bounds
 from strandline.broker.metrics.broker_life import BrokerState, broker_life
 from strandline.broker.metrics.broker_sources import BrokerSources
 from strandline.broker.metrics.csv_reporter import CsvReporter
@@ -232,12 +231,10 @@ class Broker:
 
     def _add_metrics(self) -> None:
         """In the order in which they are told."""
-        bounds = Bounds()
         self.broker_sources = BrokerSources(
-            bounds,
             self.config_changes.config,
             self.channel,
-            OfController(self.controller, bounds),
+            OfController(self.controller),
             self.data,
             self.groups,
             self.log_manager,

@@ -7,7 +7,6 @@ import trio
 
 from strandline.broker.data_plane import DataPlane
 from strandline.broker.groups.coordinator import GroupCoordinator
-from strandline.broker.metrics.bounds import Bounds
 from strandline.broker.metrics.end_offsets import EndOffsets, EndQuestions
 from strandline.broker.metrics.families import Source
 from strandline.broker.metrics.of_controller import OfController
@@ -39,7 +38,6 @@ class BrokerSources:
 
     def __init__(
         self,
-        bounds: Bounds,
         config: CurrentConfig,
         channel: RequestChannel,
         of_controller: OfController,
@@ -62,21 +60,20 @@ class BrokerSources:
 
         self._sources: dict[str, Source] = {
             "requests": OfRequests(channel, listeners.unsent),
-            "topics": OfTopics(data.replicas, logs, data.fetch.sessions.sessions.settle, bounds, is_per_partition),
+            "topics": OfTopics(data.replicas, logs, data.fetch.sessions.sessions.settle, is_per_partition),
             "controller": of_controller,
             "isrs": OfIsrs(data.isr_updates.counts),
-            "followers": OfFollowers(data.followers, bounds),
-            "partitions": OfPartitions(data.replicas, lambda: of_controller.leaderless, bounds, is_per_partition),
+            "followers": OfFollowers(data.followers),
+            "partitions": OfPartitions(data.replicas, lambda: of_controller.leaderless, is_per_partition),
             "purgatories": OfPurgatories(data.deadlines, data.replicas),
-            "groups": OfGroups(groups, self._ends, data.metadata.partitions_of, bounds, is_per_partition),
+            "groups": OfGroups(groups, self._ends, data.metadata.partitions_of, is_per_partition),
             "logs": OfLogs(logs, housekeeping, cleaning),
             "volumes": self.volumes,
-            "quotas": OfQuotas(quotas.rows, quotas.connection_rows, bounds),
+            "quotas": OfQuotas(quotas.rows, quotas.connection_rows),
             "loop": OfLoop(self._loop, listeners.connections),
             "ZooKeeper": OfZooKeeper(coordination),
             "process": OfProcess(),
             "machine": of_machine,
-            "left out": bounds.left_out,
         }
 
     def add_to(self, metrics: MetricSources) -> None:

@@ -3,7 +3,7 @@
 The names follow jmx_exporter's rule for Kafka: `kafka_<domain>_<type>_<name>` in small letters; what JMX counts per
 second ends in `_total`; a histogram is a gauge per quantile, and `_count`. A source yields families lazily, and large
 ones in slices of at most `SLICE_SAMPLES`, so that the loop can turn between any two: slices of one family follow each
-other and have the same name.
+other and have the same name. What a family lacks because it would have too many series is told by `LeftOut`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,15 @@ BUCKET_LIMITS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 """Of native histograms."""
 
 
+class LeftOut(Metric):
+    """How many rows a family lacks, since it would have too many. It has no samples: whoever collects (`sources`) adds
+    these up and tells of them, so that what one scrape has left out says nothing about another one."""
+
+    def __init__(self, family: str, rows: int) -> None:
+        super().__init__(family, "", "gauge")
+        self.rows = rows
+
+
 def gauge(name: str, help_text: str, value: float) -> Metric:
     return GaugeMetricFamily(name, help_text, value)
 
@@ -34,14 +43,19 @@ def counter(name: str, help_text: str, value: float) -> Metric:
     return CounterMetricFamily(name, help_text, value)
 
 
-def gauges(name: str, help_text: str, labels: Sequence[str], rows: Iterable[Labelled | None]) -> Iterator[Metric]:
-    """None among the rows: what was looked at and is not told, which is as much work and fills slices, too."""
-    return _slices(GaugeMetricFamily, name, help_text, labels, rows)
+def gauges(
+    name: str, help_text: str, labels: Sequence[str], rows: Iterable[Labelled | None], limit: int | None = None
+) -> Iterator[Metric]:
+    """None among the rows: what was looked at and is not told, which is as much work and fills slices, too. limit: how
+    many rows are told; the others are counted (`LeftOut`)."""
+    return _slices(GaugeMetricFamily, name, help_text, labels, rows, limit)
 
 
-def counters(name: str, help_text: str, labels: Sequence[str], rows: Iterable[Labelled | None]) -> Iterator[Metric]:
-    """name: without `_total`. rows: see `gauges`."""
-    return _slices(CounterMetricFamily, name, help_text, labels, rows)
+def counters(
+    name: str, help_text: str, labels: Sequence[str], rows: Iterable[Labelled | None], limit: int | None = None
+) -> Iterator[Metric]:
+    """name: without `_total`. rows, limit: see `gauges`."""
+    return _slices(CounterMetricFamily, name, help_text, labels, rows, limit)
 
 
 def quantiles(
@@ -89,11 +103,17 @@ def _slices(
     help_text: str,
     labels: Sequence[str],
     rows: Iterable[Labelled | None],
+    limit: int | None,
 ) -> Iterator[Metric]:
     taken = iter(rows)
+    found = 0
     while piece := list(islice(taken, SLICE_SAMPLES)):
         family = kind(name, help_text, labels=labels)
         for row in piece:
             if row is not None:
-                family.add_metric(*row)
+                found += 1
+                if limit is None or found <= limit:
+                    family.add_metric(*row)
         yield family
+    if limit is not None:
+        yield LeftOut(name, max(found - limit, 0))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import trio
 from prometheus_client.core import Metric
 
-from strandline.broker.metrics.bounds import MAX_TOPICS, Bounds
+from strandline.broker.metrics.bounds import MAX_TOPICS
 from strandline.broker.metrics.families import SLICE_SAMPLES, counter, gauge, gauges, quantiles
 from strandline.controller.controller import Controller
 from strandline.controller.controller_context import ControllerContext
@@ -55,9 +55,8 @@ class Leaderless(NamedTuple):
 class OfController:
     """A source."""
 
-    def __init__(self, controller: Controller, bounds: Bounds) -> None:
+    def __init__(self, controller: Controller) -> None:
         self._controller = controller
-        self._bounds = bounds
         self.leaderless: Sequence[Leaderless] = ()
         """As the last scrape found them; nothing where this broker is not the controller."""
         self._under_replicated = self._nodes_down = 0
@@ -169,10 +168,8 @@ class OfController:
                 for _, broker in sorted(context.brokers.items())
             ],
         )
-        name = "kafka_topic_partitions"
-        told = self._bounds.first(name, list(context.topics.values()), MAX_TOPICS)
-        rows = (((topic.name,), float(len(topic.assignment))) for topic in told)
-        yield from gauges(name, "Partitions of each topic", ("topic",), rows)
+        rows = (((topic.name,), float(len(topic.assignment))) for topic in list(context.topics.values()))
+        yield from gauges("kafka_topic_partitions", "Partitions of each topic", ("topic",), rows, MAX_TOPICS)
 
 
 def _deletions(context: ControllerContext, tracker: DeletionTracker) -> Iterator[Metric]:

@@ -19,9 +19,9 @@ from prometheus_client.core import Metric
 from strandline.broker.groups.coordinator import GroupCoordinator
 from strandline.broker.groups.shards import Coordinated
 from strandline.broker.groups.states import GroupState
-from strandline.broker.metrics.bounds import MAX_GROUPS, MAX_PARTITIONS, Bounds, may_be_a_label
+from strandline.broker.metrics.bounds import MAX_GROUPS, MAX_PARTITIONS, may_be_a_label
 from strandline.broker.metrics.end_offsets import EndOffsets
-from strandline.broker.metrics.families import SLICE_SAMPLES, gauge, gauges
+from strandline.broker.metrics.families import SLICE_SAMPLES, LeftOut, gauge, gauges
 from strandline.protocol.types import TopicPartition
 
 _MANAGER = "kafka_coordinator_group_groupmetadatamanager"
@@ -59,14 +59,12 @@ class OfGroups:
         coordinator: GroupCoordinator,
         ends: EndOffsets,
         partitions_of: Callable[[str], int],
-        bounds: Bounds,
         is_per_partition: Callable[[], bool],
     ) -> None:
         self._is_per_partition = is_per_partition
         self._coordinator = coordinator
         self._ends = ends
         self._partitions_of = partitions_of
-        self._bounds = bounds
 
     def __call__(self) -> Iterator[Metric]:
         groups = list(chain.from_iterable((shard.groups or {}).values() for shard in self._coordinator.shards.values()))
@@ -91,7 +89,7 @@ class OfGroups:
                 told.append(each)
             if number % SLICE_SAMPLES == 0:
                 yield Metric(members, text, "gauge")
-        self._bounds.note(members, len(groups) - len(told))
+        yield LeftOut(members, len(groups) - len(told))
         rows = [((each.group.group_id,), float(len(each.group.members))) for each in told]
         yield from gauges(members, text, ("consumergroup",), rows)
         places: list[_Place] = []
@@ -109,7 +107,7 @@ class OfGroups:
                     yield Metric(name, text, "gauge")
             if number % SLICE_SAMPLES == 0:
                 yield Metric(name, text, "gauge")
-        self._bounds.note(name, left_out)
+        yield LeftOut(name, left_out)
         if self._is_per_partition():
             yield from _per_partition(places)
         yield from _sums(places)

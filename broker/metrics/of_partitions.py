@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client.core import Metric
 
-from strandline.broker.metrics.bounds import MAX_PARTITIONS, Bounds
+from strandline.broker.metrics.bounds import MAX_PARTITIONS
 from strandline.broker.metrics.families import SLICE_SAMPLES, Labelled, gauges
 from strandline.broker.metrics.of_controller import Leaderless
 from strandline.broker.replication.leadership import Leadership
@@ -29,12 +29,10 @@ class OfPartitions:
         self,
         replicas: Replicas,
         leaderless: Callable[[], Sequence[Leaderless]],
-        bounds: Bounds,
         is_per_partition: Callable[[], bool],
     ) -> None:
         self._replicas = replicas
         self._leaderless = leaderless
-        self._bounds = bounds
         self._is_per_partition = is_per_partition
 
     def __call__(self) -> Iterator[Metric]:
@@ -52,8 +50,8 @@ class OfPartitions:
             told: list[Partition | Leaderless] = [*led]
             if name in _OF_LEADERLESS:
                 told += leaderless
-            rows = self._rows(self._bounds.first(family, told, MAX_PARTITIONS), figure, _OF_LEADERLESS.get(name))
-            yield from gauges(family, text, ("topic", "partition"), rows)
+            rows = self._rows(told, figure, _OF_LEADERLESS.get(name))
+            yield from gauges(family, text, ("topic", "partition"), rows, MAX_PARTITIONS)
 
     def _rows(
         self,

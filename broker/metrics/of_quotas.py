@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import Metric
 
-from strandline.broker.metrics.bounds import Bounds, may_be_a_label
-from strandline.broker.metrics.families import SLICE_SAMPLES, gauges
+from strandline.broker.metrics.bounds import may_be_a_label
+from strandline.broker.metrics.families import LeftOut, gauges
 from strandline.broker.quotas.entities import decoded
 from strandline.broker.quotas.sensors import SensorRow
 
@@ -46,11 +46,9 @@ class OfQuotas:
         self,
         rows: Callable[[], Iterable[SensorRow]],
         connection_rows: Callable[[], Iterable[tuple[str, float]]],
-        bounds: Bounds,
     ) -> None:
         self._rows = rows
         self._connection_rows = connection_rows
-        self._bounds = bounds
 
     def __call__(self) -> Iterator[Metric]:
         told: dict[tuple[str, str, str], SensorRow] = {}
@@ -65,7 +63,7 @@ class OfQuotas:
             else:
                 told[labels] = row if before is None else _together(before, row)
         for family in (*_RATES, TOKENS, THROTTLE_TIME):
-            self._bounds.note(family, left_out)
+            yield LeftOut(family, left_out)
         for family, text in _RATES.items():
             rates = [(each, row.per_second) for each, row in told.items() if _RATE_OF[row.resource] == family]
             yield from gauges(family, text, LABELS, rates)
@@ -78,17 +76,8 @@ class OfQuotas:
 
     def _connections(self) -> Iterator[Metric]:
         """There may be ten thousand addresses, too."""
-        rates: list[tuple[tuple[str], float]] = []
-        left_out = 0
-        for number, (ip, per_second) in enumerate(self._connection_rows(), 1):
-            if number % SLICE_SAMPLES == 0:
-                yield Metric(ACCEPT_RATE, _ACCEPT_TEXT, "gauge")
-            if len(rates) < MAX_SENSORS_TOLD:
-                rates.append(((ip,), per_second))
-            else:
-                left_out += 1
-        self._bounds.note(ACCEPT_RATE, left_out)
-        yield from gauges(ACCEPT_RATE, _ACCEPT_TEXT, ("ip",), rates)
+        rates = (((ip,), per_second) for ip, per_second in self._connection_rows())
+        yield from gauges(ACCEPT_RATE, _ACCEPT_TEXT, ("ip",), rates, MAX_SENSORS_TOLD)
 
 
 def _together(one: SensorRow, other: SensorRow) -> SensorRow:

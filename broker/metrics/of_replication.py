@@ -11,7 +11,7 @@ from strandline.broker.groups.shards import Coordinated
 from strandline.broker.groups.states import GroupState
 from strandline.broker.handlers.fetch import PendingFetch
 from strandline.broker.handlers.session_fetches import PendingSessionFetch
-from strandline.broker.metrics.bounds import MAX_PARTITIONS, Bounds
+from strandline.broker.metrics.bounds import MAX_PARTITIONS
 from strandline.broker.metrics.families import SLICE_SAMPLES, counter, gauges
 from strandline.broker.replication.deadlines import Deadlines
 from strandline.broker.replication.follower import Followers
@@ -42,9 +42,8 @@ class OfFollowers:
     """A source: how far this broker is behind the leaders that it follows. Of single partitions only those are told
     that are behind: there would be a series for each replica, and nearly all would say 0."""
 
-    def __init__(self, followers: Followers, bounds: Bounds) -> None:
+    def __init__(self, followers: Followers) -> None:
         self._followers = followers
-        self._bounds = bounds
 
     def __call__(self) -> Iterator[Metric]:
         manager, label = "kafka_server_replicafetchermanager", ("clientId",)
@@ -57,9 +56,9 @@ class OfFollowers:
         name, text = "kafka_server_fetcherlagmetrics_consumerlag", "Records that each replica lacks which is behind"
         rows = (
             ((CLIENT, partition.topic_partition.topic, str(partition.topic_partition.partition)), float(lag))
-            for partition, lag in self._bounds.first(name, lags, MAX_PARTITIONS)
+            for partition, lag in lags
         )
-        yield from gauges(name, text, ("clientId", "topic", "partition"), rows)
+        yield from gauges(name, text, ("clientId", "topic", "partition"), rows, MAX_PARTITIONS)
 
 
 class OfPurgatories:

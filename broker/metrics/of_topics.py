@@ -10,7 +10,7 @@ from operator import itemgetter
 
 from prometheus_client.core import Metric
 
-from strandline.broker.metrics.bounds import MAX_PARTITIONS, MAX_TOPICS, Bounds
+from strandline.broker.metrics.bounds import MAX_PARTITIONS, MAX_TOPICS
 from strandline.broker.metrics.families import counter, counters, gauge, gauges
 from strandline.broker.replication.leadership import Leadership
 from strandline.broker.replication.offline_replicas import not_hosted
@@ -46,7 +46,7 @@ _OF_LOGS: dict[str, tuple[str, Callable[[Partition], float]]] = {
 }
 
 
-def _of_traffic(traffic: TopicTraffic, topics: Iterable[str], bounds: Bounds) -> Iterator[Metric]:
+def _of_traffic(traffic: TopicTraffic, topics: Iterable[str]) -> Iterator[Metric]:
     """For each figure a series without a topic, which counts all there ever were, and one for each topic here. One that
     goes meanwhile, which another scrape may have noticed, has none from then on."""
     traffic.keep(topics)
@@ -56,9 +56,9 @@ def _of_traffic(traffic: TopicTraffic, topics: Iterable[str], bounds: Bounds) ->
         yield counter(family, help_text, traffic.total(counted))
         rows = (
             ((topic,), getattr(row, counted)) if (row := traffic.rows.get(topic)) is not None else None
-            for topic in bounds.first(family, in_order, MAX_TOPICS)
+            for topic in in_order
         )
-        yield from counters(family, help_text, ("topic",), rows)
+        yield from counters(family, help_text, ("topic",), rows, MAX_TOPICS)
     for direction, count in (("in", traffic.replication_bytes_in), ("out", traffic.replication_bytes_out)):
         help_text = "Bytes appended as a follower" if direction == "in" else "Bytes sent to followers"
         yield counter(f"kafka_server_brokertopicmetrics_replicationbytes{direction}", help_text, count)
@@ -85,20 +85,18 @@ class OfTopics:
         replicas: Replicas,
         logs: LogManager,
         settle: Callable[[], Iterable[None]],
-        bounds: Bounds,
         is_per_partition: Callable[[], bool],
     ) -> None:
         """settle: see `FetchSessions`."""
         self._replicas = replicas
         self._settle = settle
         self._logs = logs
-        self._bounds = bounds
         self._is_per_partition = is_per_partition
 
     def __call__(self) -> Iterator[Metric]:
         for _ in self._settle():
             yield Metric("kafka_server_brokertopicmetrics_messagesin", _TRAFFIC["messagesin"][1], "counter")
-        yield from _of_traffic(self._replicas.traffic, map(itemgetter(0), self._replicas.partitions), self._bounds)
+        yield from _of_traffic(self._replicas.traffic, map(itemgetter(0), self._replicas.partitions))
         yield from self._of_replica_manager()
         if self._is_per_partition():
             for name, (help_text, figure) in _OF_LEADERS.items():
@@ -113,14 +111,13 @@ class OfTopics:
         figure: Callable[[Partition], float],
         is_told: Callable[[Partition], bool],
     ) -> Iterator[Metric]:
-        partitions = self._bounds.first(name, list(self._replicas.partitions.values()), MAX_PARTITIONS)
         rows = (
             ((partition.topic_partition.topic, str(partition.topic_partition.partition)), float(figure(partition)))
             if is_told(partition)
             else None
-            for partition in partitions
+            for partition in list(self._replicas.partitions.values())
         )
-        return gauges(name, help_text, ("topic", "partition"), rows)
+        return gauges(name, help_text, ("topic", "partition"), rows, MAX_PARTITIONS)
 
     def _of_replica_manager(self) -> Iterator[Metric]:
         led = under_replicated = under_minimum = at_minimum = offline = moving = 0

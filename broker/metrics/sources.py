@@ -2,7 +2,7 @@
 
 A scrape asks them in the order in which they were added, slice by slice. One that raises, or that repeats a family
 which was there already (a parser would refuse the whole answer), is left out from there on, which the log and a family
-of its own tell; the others are asked all the same.
+of its own tell; the others are asked all the same. At the end stands how much of each family this scrape has left out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Generator
 import trio
 from prometheus_client.core import Metric
 
-from strandline.broker.metrics.families import Source, counters
+from strandline.broker.metrics.families import LeftOut, Source, counters, gauges
 from strandline.runtime.logging import Logger, RateLimited
 
 FAILURE_TOLD_INTERVAL_S = 60.0
@@ -59,14 +59,21 @@ class MetricSources:
         """Everything there is now, lazily. Nothing is raised. What is thrown in, because the family that was yielded
         cannot be written, counts as a failure of its source."""
         taken: set[str] = set()
+        left_out: dict[str, int] = {}
         for name, source in list(self._sources.items()):
             try:
-                yield from _without_repeats(source, taken)
+                yield from _told(source, taken, left_out)
             except Exception as error:  # a bug of one source: no reason to tell nothing of the others
                 self._failures[name] += 1
                 self.failing.note(name, repr(error))
                 said = "metrics of this source are left out"
                 self._log.error(name, said, source=name, error=repr(error), exc_info=error)
+        yield from gauges(
+            "strandline_metrics_left_out",
+            "Rows that a family lacks, since it would have too many",
+            ("family",),
+            [((family,), count) for family, count in sorted(left_out.items())],
+        )
         yield from counters(
             FAILURES,
             "How often a scrape had to leave out what this source tells, see the log",
@@ -75,10 +82,14 @@ class MetricSources:
         )
 
 
-def _without_repeats(source: Source, taken: set[str]) -> Generator[Metric, None, None]:
-    """The slices of a source. ValueError for a family of which a sample's name is taken by another one."""
+def _told(source: Source, taken: set[str], left_out: dict[str, int]) -> Generator[Metric, None, None]:
+    """The slices of a source; what it leaves out is added to `left_out`, by family. ValueError for a family of which a
+    sample's name is taken by another one."""
     last = None
     for metric in source():
+        if isinstance(metric, LeftOut):
+            left_out[metric.name] = metric.rows
+            continue
         if metric.name != last:
             names = {metric.name + suffix for suffix in _SUFFIXES.get(metric.type, ("",))}
             if not names.isdisjoint(taken):

@@ -14,8 +14,8 @@ from strandline.broker.groups.effects import GroupSettings
 from strandline.broker.groups.group import Group
 from strandline.broker.groups.offsets import GroupOffsets
 from strandline.broker.groups.shards import Coordinated
-from strandline.broker.metrics.bounds import MAX_GROUPS, MAX_LABEL_CHARACTERS, MAX_PARTITIONS, Bounds
-from strandline.broker.metrics.families import SLICE_SAMPLES
+from strandline.broker.metrics.bounds import MAX_GROUPS, MAX_LABEL_CHARACTERS, MAX_PARTITIONS
+from strandline.broker.metrics.families import SLICE_SAMPLES, LeftOut
 from strandline.broker.metrics.of_groups import OfGroups
 from strandline.protocol.group_records import CommittedOffset
 from strandline.protocol.types import TopicPartition
@@ -45,17 +45,16 @@ class Site:
         """partitions: that each topic has, as far as this broker knows of it."""
         shard = SimpleNamespace(groups={each.group.group_id: each for each in groups})
         coordinator = SimpleNamespace(shards={0: shard}, counts=GroupCounts())
-        self.ends, self.bounds = Ends(), Bounds()
+        self.ends = Ends()
         ends = cast(Any, self.ends)
-        self.source = OfGroups(
-            cast(Any, coordinator), ends, lambda _: partitions, self.bounds, lambda: is_per_partition
-        )
+        self.source = OfGroups(cast(Any, coordinator), ends, lambda _: partitions, lambda: is_per_partition)
 
     def families(self) -> list[Metric]:
         return list(self.source())
 
-    def left_out(self) -> dict[str, float]:
-        return {s.labels["family"]: s.value for family in self.bounds.left_out() for s in family.samples}
+
+def left_out(families: list[Metric]) -> dict[str, int]:
+    return {family.name: family.rows for family in families if isinstance(family, LeftOut)}
 
 
 def count(families: list[Metric], name: str) -> int:
@@ -66,7 +65,7 @@ def test_groups_beyond_the_bound_are_counted_in_sum() -> None:
     site = Site(*(group(f"g{number}", 1) for number in range(MAX_GROUPS + 5)))
     families = site.families()
     assert count(families, "kafka_consumergroup_members") == MAX_GROUPS
-    assert site.left_out()["kafka_consumergroup_members"] == 5
+    assert left_out(families)["kafka_consumergroup_members"] == 5
     [groups] = [f.samples[0].value for f in families if f.name.endswith("_numgroups")]
     assert groups == MAX_GROUPS + 5
 
@@ -75,7 +74,7 @@ def test_partitions_beyond_the_bound_are_neither_told_nor_looked_up() -> None:
     site = Site(group("large", MAX_PARTITIONS + 30), group("next", 12))
     families = site.families()
     assert count(families, "kafka_consumergroup_current_offset") == MAX_PARTITIONS
-    assert site.left_out()["kafka_consumergroup_current_offset"] == 42
+    assert left_out(families)["kafka_consumergroup_current_offset"] == 42
     assert site.ends.asked <= MAX_PARTITIONS
 
 
@@ -119,8 +118,9 @@ def test_a_partition_without_a_commit_is_told_as_such_where_its_topic_has_one() 
 
 def test_partitions_without_a_commit_are_bounded_too() -> None:
     site = Site(group("large", 1), partitions=MAX_PARTITIONS + 5)
-    assert count(site.families(), "kafka_consumergroup_current_offset") == MAX_PARTITIONS
-    assert site.left_out()["kafka_consumergroup_current_offset"] == 5
+    families = site.families()
+    assert count(families, "kafka_consumergroup_current_offset") == MAX_PARTITIONS
+    assert left_out(families)["kafka_consumergroup_current_offset"] == 5
 
 
 def test_without_series_of_partitions_the_sums_are_told() -> None:
@@ -133,7 +133,7 @@ def test_names_that_cannot_be_told_are_left_out_and_any_other_is_escaped() -> No
     odd = 'a"b\\c\nd{e="f"}'
     site = Site(group(odd, 1), group("\ud800", 1), group("x" * (MAX_LABEL_CHARACTERS + 1), 1))
     families = site.families()
-    assert site.left_out()["kafka_consumergroup_members"] == 2
+    assert left_out(families)["kafka_consumergroup_members"] == 2
     for family in families:
         text = generate_latest(cast(Any, SimpleNamespace(collect=lambda family=family: [family]))).decode()
         for parsed in text_string_to_metric_families(text):

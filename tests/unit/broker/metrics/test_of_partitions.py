@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from trio.testing import MockClock
 
-from strandline.broker.metrics.bounds import Bounds
 from strandline.broker.metrics.of_controller import Leaderless
 from strandline.broker.metrics.of_partitions import OfPartitions
 from strandline.protocol.messages import UpdateMetadataPartitionState
@@ -16,7 +15,7 @@ from support.replica_site import REPLICAS, T0, T1, ReplicaSite
 
 def told(site: ReplicaSite, leaderless: Sequence[Leaderless] = ()) -> dict[tuple[str, str], float]:
     """Family without its prefix, and partition → figure."""
-    source = OfPartitions(site.replicas, lambda: leaderless, Bounds(), lambda: True)
+    source = OfPartitions(site.replicas, lambda: leaderless, lambda: True)
     samples = [sample for family in source() for sample in family.samples]
     found = {(s.name.removeprefix("kafka_topic_partition_"), s.labels["partition"]): s.value for s in samples}
     assert len(found) == len(samples), "none stands twice"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from prometheus_client.core import Metric
 
-from strandline.broker.metrics.bounds import Bounds
+from strandline.broker.metrics.families import LeftOut
 from strandline.broker.metrics.of_quotas import (
     ACCEPT_RATE,
     MUTATION_RATE,
@@ -19,8 +19,12 @@ from strandline.broker.metrics.of_quotas import (
 from strandline.broker.quotas.sensors import OVERFLOW, SensorRow
 
 
-def told(rows: Iterable[SensorRow], bounds: Bounds | None = None) -> list[Metric]:
-    return [each for each in OfQuotas(lambda: rows, tuple, bounds or Bounds())() if each.samples]
+def told(rows: Iterable[SensorRow]) -> list[Metric]:
+    return [each for each in OfQuotas(lambda: rows, tuple)() if each.samples]
+
+
+def left_out(families: Iterable[Metric]) -> dict[str, int]:
+    return {family.name: family.rows for family in families if isinstance(family, LeftOut)}
 
 
 def test_each_sensor_has_a_rate_and_a_throttle_time_under_its_own_name() -> None:
@@ -44,13 +48,11 @@ def test_no_series_stands_twice_whatever_clients_are_called() -> None:
 
 
 def test_the_series_are_bounded_and_what_is_left_out_is_counted() -> None:
-    bounds = Bounds()
     rows = [SensorRow("Produce", "", "x" * 250, 1.0, 0.0)]
     rows += [SensorRow("Produce", "", f"{number}", 1.0, 0.0) for number in range(1200)]
-    families = told(rows, bounds)
+    families = list(OfQuotas(lambda: rows, tuple)())
     assert sum(len(each.samples) for each in families if each.name == RATE) == 1000
-    [left_out] = bounds.left_out()
-    counts = {sample.labels["family"]: sample.value for sample in left_out.samples}
+    counts = left_out(families)
     assert (counts[RATE], counts[THROTTLE_TIME], counts[ACCEPT_RATE]) == (201, 201, 0)
 
 
@@ -76,14 +78,12 @@ def test_percent_and_partitions_are_no_bytes() -> None:
 
 
 def test_addresses_that_have_a_quota_are_told_with_their_connections() -> None:
-    bounds = Bounds()
     rows = [(f"10.0.{number // 250}.{number % 250}", 1.5) for number in range(1003)]
-    families = [each for each in OfQuotas(tuple, lambda: rows, bounds)() if each.samples]
+    families = list(OfQuotas(tuple, lambda: rows)())
     samples = [sample for each in families for sample in each.samples]
-    assert {each.name for each in families} == {ACCEPT_RATE} and len(samples) == 1000
+    assert {each.name for each in families if each.samples} == {ACCEPT_RATE} and len(samples) == 1000
     assert (samples[0].labels, samples[0].value) == ({"ip": "10.0.0.0"}, 1.5)
-    [left_out] = bounds.left_out()
-    assert {sample.labels["family"]: sample.value for sample in left_out.samples}[ACCEPT_RATE] == 3
+    assert left_out(families)[ACCEPT_RATE] == 3
 
 
 def test_the_loop_turns_while_sensors_are_gone_through() -> None:
@@ -94,5 +94,5 @@ def test_the_loop_turns_while_sensors_are_gone_through() -> None:
             seen.append(number)
             yield SensorRow("Produce", "", f"{number}", 1.0, 0.0)
 
-    next(iter(OfQuotas(rows, tuple, Bounds())()))
+    next(iter(OfQuotas(rows, tuple)()))
     assert len(seen) == 250

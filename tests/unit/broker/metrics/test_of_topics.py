@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from prometheus_client.core import Metric
 
-from strandline.broker.metrics.bounds import Bounds
 from strandline.broker.metrics.of_topics import OfTopics
 from strandline.broker.replication.topic_counts import TopicTraffic
 
@@ -16,7 +15,7 @@ from strandline.broker.replication.topic_counts import TopicTraffic
 def reader(traffic: TopicTraffic, topics: Iterable[str]) -> Iterator[Metric]:
     """Whoever scrapes, while the broker has replicas of these."""
     replicas = SimpleNamespace(partitions={(topic, 0): None for topic in topics}, traffic=traffic)
-    return OfTopics(cast(Any, replicas), cast(Any, None), lambda: (), Bounds(), lambda: False)()
+    return OfTopics(cast(Any, replicas), cast(Any, None), lambda: (), lambda: False)()
 
 
 def messages_in(metrics: Iterator[Metric]) -> dict[str, float]:

@@ -8,8 +8,8 @@ import msgspec
 import trio
 from trio.testing import MockClock
 
-from strandline.broker.metrics.bounds import MAX_TOPICS, Bounds
-from strandline.broker.metrics.families import SLICE_SAMPLES
+from strandline.broker.metrics.bounds import MAX_TOPICS
+from strandline.broker.metrics.families import SLICE_SAMPLES, LeftOut
 from strandline.broker.metrics.of_controller import OfController
 from strandline.controller.controller_context import Topic
 from strandline.protocol.messages import (
@@ -30,7 +30,7 @@ STATS = "kafka_controller_controllerstats_"
 
 def figures(controller: Any) -> dict[str, float]:
     """Sample's name, and the values of its labels → figure."""
-    samples = [sample for family in OfController(controller, Bounds())() for sample in family.samples]
+    samples = [sample for family in OfController(controller)() for sample in family.samples]
     return {" ".join([sample.name, *sample.labels.values()]): sample.value for sample in samples}
 
 
@@ -136,7 +136,7 @@ async def test_orders_that_nobody_answers_are_in_the_queue(autojump_clock: MockC
     await cluster.come_to_rest()
     found = figures(controller)
     manager = "kafka_controller_controllerchannelmanager_"
-    families = [family for family in OfController(controller, Bounds())() if family.name == f"{manager}queuesize"]
+    families = [family for family in OfController(controller)() if family.name == f"{manager}queuesize"]
     assert [sample.labels for sample in families[0].samples] == [{"broker_id": each} for each in "123"]
     assert found[f"{manager}totalqueuesize"] == 0
     assert found[f"{manager}requestrateandqueuetimems_count 2"] >= 1
@@ -168,10 +168,10 @@ async def test_many_topics_are_bounded_and_looked_at_in_slices(autojump_clock: M
     for number in range(MAX_TOPICS + 7):
         name = f"t{number}"
         controller.term.context.topics[name] = Topic(name, bytes(16), dict.fromkeys(range(10), (1,)))
-    bounds = Bounds()
-    families = list(OfController(controller, bounds)())
-    assert sum(family.name == "kafka_topic_partitions" for family in families) == MAX_TOPICS / SLICE_SAMPLES
-    assert [sample.value for family in bounds.left_out() for sample in family.samples] == [7]
+    families = list(OfController(controller)())
+    assert sum(len(f.samples) for f in families if f.name == "kafka_topic_partitions") == MAX_TOPICS
+    assert max(len(family.samples) for family in families) == SLICE_SAMPLES
+    assert [family.rows for family in families if isinstance(family, LeftOut)] == [7]
     looks = [family for family in families if family.name == f"{GAUGES}offlinepartitionscount"]
     assert len(looks) == (MAX_TOPICS + 7) * 10 // SLICE_SAMPLES + 1
     assert looks[-1].samples[0].value == (MAX_TOPICS + 7) * 10
