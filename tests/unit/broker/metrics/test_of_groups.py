@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,7 +15,7 @@ from strandline.broker.groups.effects import GroupSettings
 from strandline.broker.groups.group import Group
 from strandline.broker.groups.offsets import GroupOffsets
 from strandline.broker.groups.shards import Coordinated
-from strandline.broker.metrics.bounds import MAX_GROUPS, MAX_LABEL_CHARACTERS, MAX_PARTITIONS
+from strandline.broker.metrics.bounds import MAX_GROUPS, MAX_LABEL_CHARACTERS, MAX_PARTITIONS, MAX_SUMS
 from strandline.broker.metrics.families import SLICE_SAMPLES, LeftOut
 from strandline.broker.metrics.of_groups import OfGroups
 from strandline.protocol.group_records import CommittedOffset
@@ -70,12 +71,42 @@ def test_groups_beyond_the_bound_are_counted_in_sum() -> None:
     assert groups == MAX_GROUPS + 5
 
 
-def test_partitions_beyond_the_bound_are_neither_told_nor_looked_up() -> None:
-    site = Site(group("large", MAX_PARTITIONS + 30), group("next", 12))
-    families = site.families()
-    assert count(families, "kafka_consumergroup_current_offset") == MAX_PARTITIONS
-    assert left_out(families)["kafka_consumergroup_current_offset"] == 42
-    assert site.ends.asked <= MAX_PARTITIONS
+@pytest.mark.parametrize("is_per_partition", [True, False])
+def test_sums_are_of_all_partitions_however_few_are_told(is_per_partition: bool) -> None:
+    """Alerts rest on them."""
+    large, partitions = group("large", MAX_PARTITIONS + 30), MAX_PARTITIONS + 30
+    families = Site(large, group("next", 12), is_per_partition=is_per_partition).families()
+    for name in ("current_offset", "lag"):
+        told = of_group(families, name)
+        assert len(told) == ((MAX_PARTITIONS - (name == "lag")) if is_per_partition else 0)
+        assert left_out(families).get(f"kafka_consumergroup_{name}") == (42 if is_per_partition else None)
+    assert of_group(families, "current_offset_sum") == [("t", partitions * 3), ("t", 12 * 3)]
+    assert of_group(families, "lag_sum") == [("t", (partitions - 1) * 7), ("t", 11 * 7)]
+    assert left_out(families)["kafka_consumergroup_lag_sum"] == 0
+
+
+@pytest.mark.parametrize("is_per_partition", [True, False])
+def test_each_group_has_its_sum_whatever_it_has_not_committed(is_per_partition: bool) -> None:
+    """What is committed is told before that nothing is."""
+    groups = [group(f"g{number}", 1) for number in range(900)]
+    families = Site(*groups, partitions=20, is_per_partition=is_per_partition).families()
+    for name, figure in (("current_offset", 3 - 19), ("lag", 7)):
+        assert of_group(families, f"{name}_sum") == [("t", figure)] * 900
+        told = [figure for _, figure in of_group(families, name) if figure >= 0]
+        assert len(told) == (900 if is_per_partition else 0)
+        assert left_out(families).get(f"kafka_consumergroup_{name}") == (8000 if is_per_partition else None)
+
+
+def test_a_group_with_very_many_topics_takes_nobody_s_place() -> None:
+    wide = group("wide")
+    wide.offsets.committed.update({f"t{n}": {0: CommittedOffset(3, -1, "", 0)} for n in range(MAX_SUMS)})
+    families = Site(wide, *(group(f"g{number}", 1) for number in range(12)), partitions=2).families()
+    for name in ("current_offset_sum", "lag_sum", "current_offset", "lag"):
+        samples = [s for f in families for s in f.samples if f.name == f"kafka_consumergroup_{name}"]
+        assert {s.labels["consumergroup"] for s in samples} == {"wide", *(f"g{number}" for number in range(12))}
+    missing = {name.removeprefix("kafka_consumergroup_"): rows for name, rows in left_out(families).items() if rows}
+    partitions = (MAX_SUMS + 12) * 2 - MAX_PARTITIONS
+    assert missing == {"current_offset_sum": 12, "lag_sum": 12, "current_offset": partitions, "lag": partitions}
 
 
 def test_between_two_pieces_little_is_looked_at() -> None:
@@ -126,7 +157,7 @@ def test_partitions_without_a_commit_are_bounded_too() -> None:
 def test_without_series_of_partitions_the_sums_are_told() -> None:
     families = Site(group("g", 5), is_per_partition=False).families()
     assert count(families, "kafka_consumergroup_current_offset") == count(families, "kafka_consumergroup_lag") == 0
-    assert [f.samples[0].value for f in families if f.name.endswith("_sum")] == [15, 35]
+    assert [f.samples[0].value for f in families if f.samples and f.name.endswith("_sum")] == [15, 35]
 
 
 def test_names_that_cannot_be_told_are_left_out_and_any_other_is_escaped() -> None:
