@@ -14,11 +14,13 @@ import yaml
 from strandline.runtime.config.properties import parse_properties
 from strandline.runtime.config.reading import load_broker_config
 from strandline.runtime.config.variables import properties_from_environment
+from support.readme import block, shell
 
 VERSIONS = ("1.28", "1.37")
 """The oldest that the manifests are for, and a new one."""
 POD = {
     "metadata.name": "strandline-2",
+    "metadata.namespace": "streams",
     "metadata.labels['apps.kubernetes.io/pod-index']": "2",
     "metadata.labels['topology.kubernetes.io/zone']": "",
 }
@@ -60,6 +62,7 @@ def test_all_of_them_mean_the_same_pods(manifests: list[dict[str, Any]], root: P
     assert all(service["selector"] == pods for service in services.values())
     headless = services[by_kind["StatefulSet"]["serviceName"]]
     assert headless["clusterIP"] == "None" and headless["publishNotReadyAddresses"]
+    assert by_kind["NetworkPolicy"]["podSelector"]["matchLabels"] == pods
     monitor = yaml.safe_load((root / "deploy/kubernetes/podmonitor.yaml").read_text())["spec"]
     assert monitor["selector"]["matchLabels"] == pods
     ports = {port["name"] for port in container(by_kind["StatefulSet"])["ports"]}
@@ -81,13 +84,37 @@ def test_a_pod_has_a_configuration_that_the_broker_takes(
     config = load_broker_config(image | properties_from_environment(variables))
     assert all("without encryption or password" in each for each in config.warnings)
     assert config.broker_id == 2 and config.broker_rack is None
-    assert str(config.advertised_listeners).count("strandline-2.strandline") == 1
+    (advertised,) = config.advertised_listeners
+    assert advertised.host == "strandline-2.strandline.streams.svc", "clients of other namespaces find it"
     ports = {port["name"]: port["containerPort"] for port in container(stateful_set)["ports"]}
     assert config.admin_listener is not None and config.admin_listener.port == ports["admin"]
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert container(stateful_set)[probe]["httpGet"]["port"] in ports
     (data,) = (each for each in container(stateful_set)["volumeMounts"] if each["name"] == "data")
     assert config.log_dirs == (data["mountPath"],)
+
+
+def test_everybody_reaches_the_listener_and_only_brokers_and_prometheus_the_admin_port(
+    manifests: list[dict[str, Any]], stateful_set: dict[str, Any]
+) -> None:
+    policy = next(each for each in manifests if each["kind"] == "NetworkPolicy")["spec"]
+    assert policy["policyTypes"] == ["Ingress"]
+    who_reaches = {port["port"]: rule.get("from") for rule in policy["ingress"] for port in rule["ports"]}
+    assert set(who_reaches) == {port["name"] for port in container(stateful_set)["ports"]}
+    assert who_reaches["broker"] is None, "clients of any namespace"
+    brokers, prometheus = who_reaches["admin"]
+    assert brokers == {"podSelector": policy["podSelector"]}
+    assert set(prometheus) == {"namespaceSelector", "podSelector"}, "both of one pod, not one or the other"
+
+
+def test_the_readme_makes_of_the_alerts_what_the_prometheus_operator_takes(root: Path) -> None:
+    made = yaml.safe_load(shell(block("In Kubernetes", "sh").replace("kubectl apply -f -", "cat"), root))
+    assert made.pop("spec") == yaml.safe_load((root / "deploy/prometheus/rules.yml").read_text())
+    assert made == {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {"name": "strandline"},
+    }
 
 
 def test_names_of_services_do_not_become_keys(stateful_set: dict[str, Any]) -> None:
