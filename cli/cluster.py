@@ -7,8 +7,8 @@
     zookeeper/                data, configuration and log of ZooKeeper
     broker-<id>/              server.properties, broker.log, state-change.log, controller.log, the logs under data/
 
-Broker ids count from 1. The processes outlive the command that started them. Ports are kept from one start to the next
-as long as they are free. Nothing is ever killed by name or by a bare pid (process.py).
+Broker ids count from 1. The processes outlive the command that started them. Ports, of listeners and admin ports, are
+kept from one start to the next as long as they are free. Nothing is ever killed by name or by a bare pid (process.py).
 """
 
 from __future__ import annotations
@@ -27,16 +27,19 @@ from strandline.cli.process import Daemon, ProcessId
 from strandline.cli.wording import counted
 from strandline.cli.zookeeper import EmbeddedZooKeeper
 from strandline.protocol.messages import MetadataResponse
+from strandline.runtime.config.listeners import parse_address
 from strandline.runtime.loopback import LOOPBACK, free_port
 from strandline.runtime.network import Address
 
 DEFAULT_BROKERS = 3
 DEFAULT_BASE_PORT = 9092
+ADMIN_BASE_PORT = 9644
 SESSION_TIMEOUT_MS = 6000
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 
 _ZOOKEEPER = "zookeeper"
+_ADMIN_LISTENER = "admin.listener"
 
 
 class ClusterAlreadyUp(Exception):
@@ -55,9 +58,9 @@ class EmbeddedCluster:
     """One cluster in one data folder; also a context manager that starts and stops it.
 
     `properties` are added to every broker's server.properties, `properties_of` (broker id → keys) to those of single
-    ones. `base_port`: broker n prefers base_port + n − 1;
-    None: any free port. Errors of the methods that start something: ProcessFailed (names the log), JavaNotFound,
-    ZooKeeperJarsMissing.
+    ones. `base_port`: broker n prefers base_port + n − 1, and ADMIN_BASE_PORT + n − 1 as its admin port; None: any free
+    ports. An `admin.listener` in `properties` is broker 1's, and those of the others count up from it. Errors of the
+    methods that start something: ProcessFailed (names the log), JavaNotFound, ZooKeeperJarsMissing.
     """
 
     def __init__(
@@ -80,7 +83,10 @@ class EmbeddedCluster:
             broker_id: Daemon(f"broker {broker_id}", self.broker_folder(broker_id) / "broker.log")
             for broker_id in self.broker_ids
         }
+        self.warnings: list[str] = []
+        """Of starts: what is not where somebody would look for it."""
         self._ports: dict[int, int] = {}
+        self._admin_ports: dict[int, Address | None] = {}
         self._own: set[ProcessId] = set()
         """Every process that this object ever started or adopted: only these may leave the record again."""
 
@@ -182,6 +188,8 @@ class EmbeddedCluster:
         config = folder / "server.properties"
         if broker_id not in self._ports:
             self._ports[broker_id] = self._choose_port(broker_id, config)
+        if broker_id not in self._admin_ports:
+            self._admin_ports[broker_id] = self._choose_admin_port(broker_id, config)
         lines = property_lines(self._broker_properties(broker_id).items())
         config.write_text(
             "# Written anew at each start by `strandline up`: what is changed here is lost.\n" + "".join(lines),
@@ -227,6 +235,10 @@ class EmbeddedCluster:
         """Where the broker listens; KeyError before its first start."""
         return Address(LOOPBACK, self._ports[broker_id])
 
+    def admin_address(self, broker_id: int) -> Address | None:
+        """Where its admin port listens; None: it is switched off. KeyError before this object started it."""
+        return self._admin_ports[broker_id]
+
     def broker_folder(self, broker_id: int) -> Path:
         return self.data_dir / _broker_name(broker_id)
 
@@ -253,8 +265,9 @@ class EmbeddedCluster:
             "listeners": f"PLAINTEXT://{self.address(broker_id)}",
             "zookeeper.connect": self.zookeeper.address,
         }
+        admin = {_ADMIN_LISTENER: str(self._admin_ports[broker_id] or "")}
         single = self.properties_of.get(broker_id, {})
-        return {**self.own_properties(broker_id), **addresses, **self.properties, **single}
+        return {**self.own_properties(broker_id), **addresses, **self.properties, **admin, **single}
 
     def own_properties(self, broker_id: int) -> dict[str, str]:
         """The keys that the cluster sets itself; addresses stand for any as long as nothing runs."""
@@ -276,7 +289,23 @@ class EmbeddedCluster:
     def _choose_port(self, broker_id: int, config: Path) -> int:
         earlier = _port_in(config, r"^listeners=PLAINTEXT://[^:\s]+:(\d+)")
         preferred = None if self.base_port is None else self.base_port + broker_id - 1
-        return free_port(earlier if earlier is not None else preferred, taken=frozenset(self._ports.values()))
+        return free_port(earlier if earlier is not None else preferred, taken=self._taken())
+
+    def _choose_admin_port(self, broker_id: int, config: Path) -> Address | None:
+        told = self.properties.get(_ADMIN_LISTENER)
+        first = Address(LOOPBACK, 0) if told is None else parse_address(_ADMIN_LISTENER, told)
+        if first is None:
+            return None
+        preferred = first.port + broker_id - 1 if first.port else _port_in(config, rf"^{_ADMIN_LISTENER}=\S+:(\d+)")
+        if not preferred:
+            preferred = None if self.base_port is None else ADMIN_BASE_PORT + broker_id - 1
+        port = free_port(preferred, taken=self._taken())
+        if preferred not in (None, port):
+            self.warnings.append(f"the admin port of broker {broker_id} is {port}, since {preferred} is not free")
+        return Address(first.host, port)
+
+    def _taken(self) -> frozenset[int]:
+        return frozenset([*self._ports.values(), *(each.port for each in self._admin_ports.values() if each)])
 
     def _record(self) -> None:
         """Write down what runs. What somebody else recorded there stays unless a process of ours took its place."""
@@ -326,7 +355,8 @@ def up(
 ) -> EmbeddedCluster:
     """Start a cluster, or the dead members of one that is partly up. `brokers` None: as many as the folder has data
     of, else 3. `overrides`: broker keys, added to those of earlier starts and kept for later ones; `warn` hears what
-    is doubtful about them. ClusterAlreadyUp, DataOfMoreBrokers, OverrideRefused, and what EmbeddedCluster raises."""
+    is doubtful about them, and which admin ports are not where they should be. ClusterAlreadyUp, DataOfMoreBrokers,
+    OverrideRefused, and what EmbeddedCluster raises."""
     members = read_state(data_dir)
     if members is not None and not any(member.process.is_alive for member in members.values()):
         # Of a machine that went down, say: nothing knows the old addresses any more, so start afresh on the data.
@@ -356,6 +386,8 @@ def up(
             "strandline down"
         )
     cluster.start()
+    for warning in cluster.warnings:
+        warn(warning)
     if overrides:
         keep_overrides(cluster.data_dir, cluster.properties)
     return cluster

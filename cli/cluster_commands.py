@@ -39,7 +39,8 @@ data_option = click.option(
     type=click.IntRange(1024, 65_515),
     default=9092,
     show_default=True,
-    help="Broker n listens on this port + n − 1 where that is free, else on any free one.",
+    help="Broker n listens on this port + n − 1 where that is free, else on any free one. Its admin port is likewise "
+    "9644 + n − 1.",
 )
 @click.option(
     "-o",
@@ -48,7 +49,8 @@ data_option = click.option(
     multiple=True,
     metavar="KEY=VALUE",
     help="A key for all brokers; may be repeated. Later starts have it, too, until it is overridden anew: it is kept "
-    "in overrides.properties of the data folder. What the cluster sets itself (addresses, folders …) is refused.",
+    "in overrides.properties of the data folder. What the cluster sets itself (addresses, folders …) is refused. Of "
+    "admin.listener=HOST:PORT broker n gets the port + n − 1.",
 )
 @data_option
 @output_option

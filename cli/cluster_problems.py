@@ -23,15 +23,16 @@ LAST_MOMENT_MS = 253_402_300_799_000
 
 def problems_of(
     admin: Admin, brokers: Mapping[int, BrokerView], cluster_id: str, ports: Mapping[int, Address]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What each broker tells, with its id as `broker`, errors first; and which do not tell, and why. ports: admin ports
-    by the command line."""
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[int, Address]]:
+    """What each broker tells, with its id as `broker`, errors first; which do not tell, and why; and where each was
+    asked. ports: admin ports by the command line."""
     found: list[dict[str, Any]] = []
     untold: list[dict[str, Any]] = []
+    asked: dict[int, Address] = {}
     for broker_id, broker in sorted(brokers.items()):
         is_named = broker_id in ports
         try:
-            address = ports[broker_id] if is_named else admin_port(admin, broker)
+            address = asked[broker_id] = ports[broker_id] if is_named else admin_port(admin, broker)
             status = status_of(address, broker_id, cluster_id, named=is_named)
         except NotTold as error:
             untold.append({"broker": broker_id, "why": str(error)})
@@ -42,7 +43,7 @@ def problems_of(
             why = f"the /status of {address} tells problems in another form, of another version perhaps; see its log"
             untold.append({"broker": broker_id, "why": why})
         found += problems_in(broker_id, status)
-    return sorted(found, key=lambda each: (each["level"] != "error", each["since_ms"])), untold
+    return sorted(found, key=lambda each: (each["level"] != "error", each["since_ms"])), untold, asked
 
 
 class _Led(msgspec.Struct):

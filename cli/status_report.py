@@ -38,7 +38,7 @@ def embedded_report(cluster: EmbeddedCluster, ports: Mapping[int, Address]) -> d
         pid = daemon.id.pid if daemon.id else None
         brokers.append(
             {"id": broker_id, "state": state, "address": str(cluster.address(broker_id)), "pid": pid,
-             "resident_bytes": resident, "log": str(daemon.log_path)}
+             "resident_bytes": resident, "log": str(daemon.log_path), "admin_address": None}
         )  # fmt: skip
     zookeeper = cluster.zookeeper.process
     answers_too = cluster.zookeeper.answers(ANSWER_TIMEOUT_MS / 1000)
@@ -59,7 +59,7 @@ def embedded_report(cluster: EmbeddedCluster, ports: Mapping[int, Address]) -> d
         return _whole(members, what_witness_says(None, {}))
     living = {broker_id: BrokerView(broker_id, address) for broker_id, address in alive.items()}
     with Admin(",".join(str(alive[each]) for each in answers), request_timeout_ms=ANSWER_TIMEOUT_MS) as admin:
-        return _whole(members, _told(admin, witness, answers, living, ports))
+        return _told(members, admin, witness, answers, living, ports)
 
 
 def remote_report(admin: Admin, servers: str, ports: Mapping[int, Address]) -> dict[str, Any]:
@@ -82,13 +82,13 @@ def remote_report(admin: Admin, servers: str, ports: Mapping[int, Address]) -> d
         "zookeeper": None,
         "brokers": [
             {"id": broker_id, "state": state, "address": str(addresses[broker_id]) if broker_id in addresses else None,
-             "pid": None, "resident_bytes": None, "log": None}
+             "pid": None, "resident_bytes": None, "log": None, "admin_address": None}
             for broker_id, state in sorted(states.items())
         ],
     }  # fmt: skip
     if witness is None:
         return _whole(members, what_witness_says(None, {}))
-    return _whole(members, _told(admin, witness, answers, view.brokers, ports))
+    return _told(members, admin, witness, answers, view.brokers, ports)
 
 
 def _best(answers: Mapping[int, MetadataResponse]) -> MetadataResponse | None:
@@ -97,6 +97,7 @@ def _best(answers: Mapping[int, MetadataResponse]) -> MetadataResponse | None:
 
 
 def _told(
+    members: Mapping[str, Any],
     admin: Admin,
     witness: MetadataResponse,
     answers: Mapping[int, MetadataResponse],
@@ -106,8 +107,12 @@ def _told(
     """By the witness, and by the admin ports of those that answer. One that does not is asked there, too, where the
     command line says where that is."""
     asked = {broker_id: broker for broker_id, broker in living.items() if broker_id in answers or broker_id in ports}
-    problems, untold = problems_of(admin, asked, witness.cluster_id, ports)
-    return {**what_witness_says(witness, _moves(admin, witness)), "problems": problems, "problems_untold": untold}
+    problems, untold, addresses = problems_of(admin, asked, witness.cluster_id, ports)
+    for broker in members["brokers"]:
+        if address := addresses.get(broker["id"]):
+            broker["admin_address"] = str(address)
+    said = what_witness_says(witness, _moves(admin, witness))
+    return _whole(members, {**said, "problems": problems, "problems_untold": untold})
 
 
 def _whole(members: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def show(report: Mapping[str, Any]) -> None:
 
     is_here = report["data_dir"] is not None
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("member", "state", "address"):
+    for heading in ("member", "state", "address", "admin port"):
         table.add_column(heading)
     for heading in ("pid", "memory") if is_here else ():
         table.add_column(heading, justify="right")
@@ -141,7 +141,8 @@ def show(report: Mapping[str, Any]) -> None:
         memory = f"{resident / _MEGABYTE:.0f} MB" if resident is not None else "-"
         state = f"[{colour}]{member['state']}[/]"
         pid = str(member["pid"]) if member["pid"] is not None else "-"
-        table.add_row(f"{name}{leads}", state, member["address"] or "-", *((pid, memory) if is_here else ()))
+        addresses = (member["address"] or "-", member.get("admin_address") or "-")
+        table.add_row(f"{name}{leads}", state, *addresses, *((pid, memory) if is_here else ()))
     console = Console(highlight=False)
     where = f"in {escape(report['data_dir'])} (logs: */*.log)" if is_here else f"at {report['bootstrap_servers']}"
     console.print(f"cluster {where}", soft_wrap=True)

@@ -62,7 +62,7 @@ def _is_free(port: int) -> bool:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
-        except OSError:
+        except (OSError, OverflowError):  # the latter: above 65535
             return False
     return True
 

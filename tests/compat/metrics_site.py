@@ -1,5 +1,4 @@
-"""A cluster whose admin ports are known, with topics and a load that give every figure of the dashboard something to
-tell."""
+"""A cluster with topics and a load that give every figure of the dashboard something to tell."""
 
 from __future__ import annotations
 
@@ -11,7 +10,6 @@ from typing import Any
 
 from strandline import Admin, Consumer, Producer
 from strandline.cli.cluster import EmbeddedCluster
-from strandline.runtime.loopback import LOOPBACK, free_port
 from support.small_disk import SmallDisk, WrappedDaemon
 
 PATIENCE_S = 40
@@ -33,20 +31,16 @@ def cluster_with_admin_ports(folder: Path, small_disk: SmallDisk | None = None) 
     cluster = EmbeddedCluster(
         folder, len(BROKERS), properties={"replica.lag.time.max.ms": "2000", "offsets.topic.num.partitions": "3"}
     )
-    ports: set[int] = set()
-    for broker_id in BROKERS:
-        ports.add(port := free_port(taken=frozenset(ports)))
-        cluster.properties_of[broker_id] = {"admin.listener": f"{LOOPBACK}:{port}"}
     if small_disk is not None:
         cluster.brokers[VICTIM] = daemon = WrappedDaemon(f"broker {VICTIM}", cluster.brokers[VICTIM].log_path)
         daemon.prefix = small_disk.enter
-        cluster.properties_of[VICTIM]["log.dirs"] = f"{cluster.log_dir(VICTIM)},{small_disk.mount_point}"
+        cluster.properties_of[VICTIM] = {"log.dirs": f"{cluster.log_dir(VICTIM)},{small_disk.mount_point}"}
     with cluster:
         yield cluster
 
 
 def targets_of(cluster: EmbeddedCluster) -> list[str]:
-    return [cluster.properties_of[broker_id]["admin.listener"] for broker_id in BROKERS]
+    return [str(cluster.admin_address(broker_id)) for broker_id in BROKERS]
 
 
 def as_asked(expression: str) -> str:

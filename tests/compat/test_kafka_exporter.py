@@ -85,7 +85,7 @@ def unlike(theirs: Told, ours: Told, phase: str) -> list[str]:
 def compare(cluster: EmbeddedCluster, phase: str) -> None:
     """Leaders, ends and groups are told a moment after they are there."""
     living = [each for each in cluster.broker_ids if cluster.brokers[each].is_alive]
-    targets = [cluster.properties_of[each]["admin.listener"] for each in living]
+    targets = [str(cluster.admin_address(each)) for each in living]
     bootstrap = ",".join(str(cluster.address(each)) for each in living)
 
     def differences() -> list[str]:

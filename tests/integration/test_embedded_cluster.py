@@ -64,6 +64,9 @@ def test_up_status_down_and_up_again_with_the_data(strandline: Command) -> None:
     assert strandline("produce", *where, stdin="hello\n").returncode == 0
     by_address = json.loads(strandline("status", "-b", report["bootstrap_servers"], "--output", "json").stdout)
     assert by_address["healthy"] and by_address["topics"] == 1
+    admin_ports = [broker["admin_address"] for broker in report["brokers"]]
+    assert [broker["admin_address"] for broker in by_address["brokers"]] == admin_ports
+    assert all(port in first.stdout for port in admin_ports) and len(set(admin_ports)) == 3
     assert by_address["problems_untold"] == [], "each admin port is found and answers"
     assert {each["kind"] for each in by_address["problems"]} <= {"nearly full"}, "as this machine's disk may be"
     logs = [Path(broker["log"]).parent / name for broker in report["brokers"] for name in BROKER_LOGS]
@@ -86,7 +89,9 @@ def test_up_status_down_and_up_again_with_the_data(strandline: Command) -> None:
 
     again = strandline("up")
     assert again.returncode == 0, again.stderr
-    assert strandline.report()["bootstrap_servers"] == report["bootstrap_servers"]
+    there = strandline.report()
+    assert there["bootstrap_servers"] == report["bootstrap_servers"]
+    assert [broker["admin_address"] for broker in there["brokers"]] == admin_ports, "as a scraper's file has them"
     assert strandline("consume", *where, "-o", ":end").stdout == "hello\n"
 
 

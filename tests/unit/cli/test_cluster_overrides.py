@@ -36,6 +36,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self.zookeeper.fix_port(2181)
         self._ports = {broker_id: 9091 + broker_id for broker_id in self.broker_ids}
+        self._admin_ports = dict.fromkeys(self.broker_ids)
 
     monkeypatch.setattr(EmbeddedCluster, "start", start)
 

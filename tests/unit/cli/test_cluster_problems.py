@@ -66,7 +66,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, of_broker: dict[int, list[dict[str,
 def test_every_broker_is_asked_and_errors_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, {1: [FOUND], 2: [OFFLINE]})
     brokers = {each: BrokerView(each, Address("localhost", 9091 + each)) for each in (1, 2, 3)}
-    found, untold = problems_of(cast(Admin, Listening()), brokers, "c", {})
+    found, untold, _ = problems_of(cast(Admin, Listening()), brokers, "c", {})
     assert found == [{"broker": 2, **OFFLINE}, {"broker": 1, **FOUND}]
     [silent] = untold
     assert silent["broker"] == 3 and silent["why"].startswith("cannot connect to localhost:9003; say where it is")
@@ -91,7 +91,7 @@ def test_what_cannot_be_understood_is_untold_and_the_others_stand(
 ) -> None:
     answers(monkeypatch, {1: cast(Any, [problem, FOUND])})
     brokers = {1: BrokerView(1, Address("localhost", 9001))}
-    found, untold = problems_of(cast(Admin, Listening()), brokers, "c", {})
+    found, untold, _ = problems_of(cast(Admin, Listening()), brokers, "c", {})
     assert found == [{"broker": 1, **FOUND}]
     assert [(each["broker"], "in another form" in each["why"]) for each in untold] == [(1, True)]
     assert len(problem_lines({"problems": found, "problems_untold": untold}, NOW_MS)) == 2
@@ -100,14 +100,14 @@ def test_what_cannot_be_understood_is_untold_and_the_others_stand(
 @pytest.mark.parametrize("problems", [None, {}, 3, "none"])
 def test_problems_that_are_no_list_are_untold(monkeypatch: pytest.MonkeyPatch, problems: object) -> None:
     answers(monkeypatch, {1: cast(Any, problems)})
-    found, untold = problems_of(cast(Admin, Listening()), {1: BrokerView(1, Address("localhost", 9001))}, "c", {})
+    found, untold, _ = problems_of(cast(Admin, Listening()), {1: BrokerView(1, Address("localhost", 9001))}, "c", {})
     assert (found, len(untold)) == ([], 1)
 
 
 def test_a_problem_without_kind_subject_and_those_it_leads_has_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     bare = {key: value for key, value in FOUND.items() if key not in ("kind", "subject", "led")}
     answers(monkeypatch, {1: [bare]})
-    found, untold = problems_of(cast(Admin, Listening()), {1: BrokerView(1, Address("localhost", 9001))}, "c", {})
+    found, untold, _ = problems_of(cast(Admin, Listening()), {1: BrokerView(1, Address("localhost", 9001))}, "c", {})
     assert untold == []
     [line] = problem_lines({"problems": found, "problems_untold": untold}, NOW_MS)
     assert line.startswith("warning: broker 1, t-0: 1 partition is under-replicated: broker 3 does not run; since 20")

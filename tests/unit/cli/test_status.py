@@ -108,6 +108,7 @@ def test_a_cluster_that_is_well_is_healthy(status: Any, brokers: Brokers) -> Non
     ran = status()
     assert (ran.code, brokers.servers) == (0, "host:1")
     assert "cluster at host:1" in ran.out and "broker 1 (controller)" in ran.out and "pid" not in ran.out
+    assert "host:9001" in ran.out, "where it can be scraped"
     assert ran.out.endswith("\nhealthy: 1 topic, 1 partition\n")
 
 
@@ -215,6 +216,7 @@ def test_programs_get_every_broker_and_each_problem_with_its_moment(status: Any,
     document = json.loads(status("--output", "json").out)
     assert {each["id"]: each["state"] for each in document["brokers"]} == {1: "up", 2: "up", 3: "gone"}
     assert document["problems"] == [{"broker": 1, **GONE}]
+    assert [each["admin_address"] for each in document["brokers"]] == ["host:9001", "host:9002", None]
     assert (document["data_dir"], document["zookeeper"], document["healthy"]) == (None, None, False)
 
 

@@ -23,6 +23,7 @@ def test_a_preferred_port_is_taken_when_free() -> None:
 
 def test_a_preferred_port_in_use_gives_another_one(listening: int) -> None:
     assert free_port(listening) != listening
+    assert free_port(65_536) < 65_536, "there is none"
 
 
 def test_ports_that_others_were_promised_are_left_out() -> None:
