@@ -3,7 +3,7 @@
 A client that was quiet may ask for what its quota gives in all windows at once, also for a little more: what it asks
 for is not divided. While something is owed, whoever speaks a version that knows the error is refused, topic by topic,
 with THROTTLING_QUOTA_EXCEEDED and the time after which to repeat (strict); older ones get what they ask for, and are
-muted. What fails is not counted, nor is what is only validated.
+muted. What fails is not counted, nor is what is only validated. What is not done in time is: it goes on.
 
 Source: ControllerMutationQuotaManager of Kafka 3.9, KIP-599.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 import trio
@@ -39,7 +39,8 @@ FIRST_STRICT = {ApiKey.CREATE_TOPICS: 6, ApiKey.CREATE_PARTITIONS: 3, ApiKey.DEL
 """Versions of Kafka's dialect that know the error. The native one always does."""
 REFUSED = "the quota of partitions created and deleted (controller_mutation_rate) is used up; repeat after {} ms"
 
-T = TypeVar("T")
+GOES_ON = (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
+"""What stands in an answer about partitions that are made or deleted, now or later."""
 
 
 class _Asked(NamedTuple):
@@ -110,7 +111,7 @@ class MutationGate:
         place = _results_of(message)
         results = getattr(message, place)
         for (count, counted), result in zip(counts, results, strict=False):
-            if result.error_code:
+            if result.error_code not in GOES_ON:
                 sensor.give_back(count, counted)
         if refusal is not None:
             message = msgspec.structs.replace(message, **{place: [*results, *getattr(refusal, place)]})

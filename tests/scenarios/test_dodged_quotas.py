@@ -21,10 +21,14 @@ from strandline.protocol.api import ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DeleteTopicsRequest,
     MetadataRequest,
     OffsetForLeaderEpochRequest,
+    Request,
 )
 from strandline.protocol.records.codec import build_batch
 from strandline.protocol.types import ANY_REPLICA
@@ -200,6 +204,35 @@ async def test_partitions_are_created_at_the_rate_of_the_quota_whatever_its_clie
             await during(SAVED_UP_S + MINUTE_S, *loops, *(partial(create, each) for each in many))
         in_a_minute = sum(at >= began for at in made)
         assert in_a_minute / (MUTATIONS_PER_S * MINUTE_S) == pytest.approx(1, abs=0.05)
+
+
+def create(topic: str, timeout_ms: int) -> Request:
+    return CreateTopicsRequest([CreatableTopic(topic, 8, 1)], timeout_ms)
+
+
+def grow(topic: str, timeout_ms: int) -> Request:
+    return CreatePartitionsRequest([CreatePartitionsTopic(topic, 16)], timeout_ms)
+
+
+def delete(topic: str, timeout_ms: int) -> Request:
+    return DeleteTopicsRequest([topic], timeout_ms)
+
+
+@pytest.mark.parametrize(("mutate", "results"), [(create, "topics"), (grow, "results"), (delete, "responses")])
+async def test_mutations_count_that_are_not_waited_for(
+    autojump_clock: MockClock, mutate: Callable[[str, int], Request], results: str
+) -> None:
+    """They go on when they are answered with an error."""
+    async with cluster_of_one() as cluster:
+        if mutate is not create:
+            for number in range(4):
+                await (await connect(cluster)).roundtrip(create(f"t-{number}", 30_000))
+        await alter(cluster, ANYONE, controller_mutation_rate=1)
+        codes = list[int]()
+        for number in range(4):
+            answer, _ = await (await connect(cluster)).roundtrip(mutate(f"t-{number}", 0))
+            codes += [each.error_code for each in getattr(answer, results)]
+        assert codes == [ErrorCode.REQUEST_TIMED_OUT] * 2 + [ErrorCode.THROTTLING_QUOTA_EXCEEDED] * 2
 
 
 async def test_an_address_connects_at_the_rate_of_its_quota_whatever_it_tries(autojump_clock: MockClock) -> None:
