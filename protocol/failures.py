@@ -13,7 +13,7 @@ from typing import Any
 
 from strandline.protocol import messages as m
 from strandline.protocol.messages.base import Message
-from strandline.protocol.types import NO_BROKER, NO_PARTITION, NO_TOPIC, NO_TOPIC_ID, TopicId
+from strandline.protocol.types import NO_BROKER, NO_PARTITION, NO_TOPIC
 
 NO_GROUP = ""
 
@@ -98,12 +98,12 @@ def create_topics(request: m.CreateTopicsRequest | None, code: int, text: str | 
 
 
 def delete_topics(request: m.DeleteTopicsRequest | None, code: int, text: str | None) -> Message:
-    asked: list[tuple[str | None, TopicId]] = []
-    if request is not None:
-        asked += [(name, NO_TOPIC_ID) for name in request.topic_names]
-        asked += [(topic.name, topic.topic_id) for topic in request.topics]
+    asked = request.asked() if request is not None else []
     return m.DeleteTopicsResponse(
-        [m.DeletableTopicResult(name, code, text, topic_id) for name, topic_id in asked or [(NO_TOPIC, NO_TOPIC_ID)]]
+        [
+            m.DeletableTopicResult(topic.name, code, text, topic.topic_id)
+            for topic in asked or [m.DeleteTopicState(NO_TOPIC)]
+        ]
     )
 
 

@@ -44,7 +44,8 @@ GOES_ON = (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
 
 
 class _Asked(NamedTuple):
-    """Topics that a request is about, each with the partitions that it is to count for; and how to ask for fewer."""
+    """Topics that a request is about, in the order of the answer's results, each with the partitions that it is to
+    count for; and how to ask for fewer."""
 
     topics: Sequence[tuple[Any, int]]
     of: Callable[[list[Any]], Request]
@@ -73,7 +74,7 @@ class MutationGate:
         of_client = not context.is_inter_broker
         sensor = self._sensors.of(context.principal, context.client_id, now) if of_client else None
         asked = None if sensor is None else self._asked(request.message)
-        if sensor is None or asked is None:
+        if sensor is None or asked is None or not asked.topics:
             return await handler(request)
         is_strict = request.dialect is not KAFKA or request.header.version >= FIRST_STRICT[request.api.key]
         passed: list[Any] = []
@@ -110,7 +111,7 @@ class MutationGate:
             return None
         place = _results_of(message)
         results = getattr(message, place)
-        for (count, counted), result in zip(counts, results, strict=False):
+        for (count, counted), result in zip(counts, results, strict=True):
             if result.error_code not in GOES_ON:
                 sensor.give_back(count, counted)
         if refusal is not None:
@@ -131,15 +132,8 @@ class MutationGate:
             added = [(topic, max(topic.count - self._partitions_of(topic.name), 0)) for topic in message.topics]
             return None if message.validate_only else _Asked(added, lambda topics: replaced(topics=topics))
         if isinstance(message, DeleteTopicsRequest):
-            named = [(name, self._partitions_of(name)) for name in message.topic_names]
-            deleted = [(each, self._partitions_of(each.name or each.topic_id)) for each in message.topics]
-            return _Asked(
-                [*named, *deleted],
-                lambda topics: replaced(
-                    topic_names=[each for each in topics if isinstance(each, str)],
-                    topics=[each for each in topics if not isinstance(each, str)],
-                ),
-            )
+            deleted = [(topic, self._partitions_of(topic.name or topic.topic_id)) for topic in message.asked()]
+            return _Asked(deleted, lambda topics: replaced(topic_names=[], topics=topics))
         return None
 
     def _created(self, topic: CreatableTopic) -> int:

@@ -121,9 +121,7 @@ class Deletion:
         """Delete topics; done when no replica and no znode is left. NotController; BrokerError for more topics than
         one request may delete."""
         check_topics_count("deletes", len(request.topic_names) + len(request.topics))
-        named = [DeleteTopicState(name) for name in request.topic_names]
-        asked = list(dict.fromkeys([*named, *request.topics]))
-        plans = await self._agenda.in_turn(partial(self._begin, asked))
+        plans = await self._agenda.in_turn(partial(self._begin, request.asked()))
         doomed = [plan for plan in plans if isinstance(plan, Topic)]
         await self._agenda.within(request.timeout_ms, lambda: not any(map(self._is_there, doomed)))
         return DeleteTopicsResponse([self._result(plan) if isinstance(plan, Topic) else plan for plan in plans])

@@ -188,6 +188,10 @@ class DeleteTopicsRequest(Request, frozen=True, array_like=True, gc=False):
     timeout_ms: Int32 = 30_000
     topics: Named[DeleteTopicState] = []
 
+    def asked(self) -> list[DeleteTopicState]:
+        """All of them in the order of the answer's results, each once however often it is named."""
+        return list(dict.fromkeys([*map(DeleteTopicState, self.topic_names), *self.topics]))
+
 
 # --- DeleteRecords ---------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from strandline.protocol.messages import (
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsRequest,
+    DeleteTopicsResponse,
     MetadataRequest,
     OffsetForLeaderEpochRequest,
     Request,
@@ -233,6 +234,23 @@ async def test_mutations_count_that_are_not_waited_for(
             answer, _ = await (await connect(cluster)).roundtrip(mutate(f"t-{number}", 0))
             codes += [each.error_code for each in getattr(answer, results)]
         assert codes == [ErrorCode.REQUEST_TIMED_OUT] * 2 + [ErrorCode.THROTTLING_QUOTA_EXCEEDED] * 2
+
+
+async def test_a_deletion_counts_that_is_named_among_doubles_and_topics_that_are_not_there(
+    autojump_clock: MockClock,
+) -> None:
+    async with cluster_of_one() as cluster:
+        for number in range(4):
+            await (await connect(cluster)).roundtrip(create(f"t-{number}", 30_000))
+        await alter(cluster, ANYONE, controller_mutation_rate=1)
+        codes = list[list[int]]()
+        for number in range(3):
+            names = ["unknown", "unknown", f"t-{number}", "nowhere"]
+            answer, _ = await (await connect(cluster)).roundtrip(DeleteTopicsRequest(names))
+            assert isinstance(answer, DeleteTopicsResponse)
+            codes.append([each.error_code for each in answer.responses])
+        unknown, throttled = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        assert codes == [[unknown, ErrorCode.NONE, unknown], [unknown, ErrorCode.NONE, throttled], [throttled] * 3]
 
 
 async def test_an_address_connects_at_the_rate_of_its_quota_whatever_it_tries(autojump_clock: MockClock) -> None:
