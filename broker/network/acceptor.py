@@ -18,6 +18,7 @@ import trio
 from strandline.broker.network.limits import ConnectionQuota, ListenerQuota
 from strandline.broker.network.processor import Processor
 from strandline.broker.network.request_context import RequestContext
+from strandline.runtime.config.address_counts import plain_address
 from strandline.runtime.logging import Logger, RateLimited
 from strandline.runtime.network import Address, Listener, Network, Transport, TransportClosed
 
@@ -116,7 +117,8 @@ class Acceptor:
 
     def _admit(self, transport: Transport) -> None:
         peer = transport.peer
-        refusal = self._quota.take(peer.host, self.config.is_inter_broker)
+        host = plain_address(peer.host)  # a listener of both kinds has IPv4 addresses within IPv6 ones
+        refusal = self._quota.take(host, self.config.is_inter_broker)
         if refusal is not None:
             transport.close()
             self._refused(peer, refusal)
@@ -126,14 +128,14 @@ class Acceptor:
         if self._rates is not None:
             now = trio.current_time()
             self._rates.note_accepted(now)
-            held_s = self._rates.refused_for_s(peer.host, now)
+            held_s = self._rates.refused_for_s(host, now)
             if held_s:
                 why = "its address exceeds its connection_creation_rate (strandline quotas describe)"
                 self._refused(peer, why)
-                processor.close_later(transport, held_s, _once(lambda: self._quota.give_back(peer.host)))
+                processor.close_later(transport, held_s, _once(lambda: self._quota.give_back(host)))
                 return
         context = RequestContext(self.config.name, False, peer)  # a broker shows its key, wherever it comes in
-        processor.adopt(transport, context, _once(lambda: self._quota.give_back(peer.host)))
+        processor.adopt(transport, context, _once(lambda: self._quota.give_back(host)))
 
     def _refused(self, peer: Address, why: str) -> None:
         self._log.warning(

@@ -14,7 +14,6 @@ from types import MappingProxyType
 import trio
 
 from strandline.protocol.native.frame import MAX_FRAME_BYTES
-from strandline.runtime.config.address_counts import plain_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +48,9 @@ NOBODY: Mapping[str, int] = MappingProxyType({})
 
 
 class ConnectionQuota:
-    """How many connections there are, in all and per peer host. Client listeners leave `reserved` slots to the
-    inter-broker listener, so that clients that exhaust theirs never cut the cluster apart (KAFKA-7730)."""
+    """How many connections there are, in all and per peer host, an address in its one spelling (`plain_address`).
+    Client listeners leave `reserved` slots to the inter-broker listener, so that clients that exhaust theirs never cut
+    the cluster apart (KAFKA-7730)."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ConnectionQuota:
     def set_limits(
         self, max_connections: int, max_connections_per_ip: int, reserved: int, overrides: Mapping[str, int] = NOBODY
     ) -> None:
-        """Connections that are open stay, be they more than that. overrides: address (`plain_address`) → what counts
+        """Connections that are open stay, be they more than that. overrides: address → what counts
         for it instead of `max_connections_per_ip`."""
         self.max_connections = max_connections
         self.max_connections_per_ip = max_connections_per_ip
@@ -79,7 +79,7 @@ class ConnectionQuota:
         if self.total >= limit:
             return f"{limit} connections are open; raise max.connections or close some"
         most, key = self.max_connections_per_ip, "max.connections.per.ip"
-        if self.overrides and (own := self.overrides.get(plain_address(host))) is not None:
+        if self.overrides and (own := self.overrides.get(host)) is not None:
             most, key = own, "max.connections.per.ip.overrides"
         if self._per_host.get(host, 0) >= most and not is_inter_broker:
             return f"{most} connections from {host}; raise {key} or close some"

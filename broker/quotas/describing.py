@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from strandline.broker.quotas.entities import DEFAULT, QuotaEntity, decoded, encoded
+from strandline.broker.quotas.entities import DEFAULT, QuotaEntity, address_at, decoded, encoded
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import CLIENT_ID, IP, USER, QuotaComponent, QuotaEntityData, QuotaMatch
+from strandline.runtime.config.address_counts import plain_address
 
 TYPES = (USER, CLIENT_ID, IP)
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,253}[A-Za-z0-9])?", re.ASCII)
@@ -36,9 +37,7 @@ def entity_of(parts: Sequence[QuotaEntityData]) -> QuotaEntity:
 def parts_of(entity: QuotaEntity) -> list[QuotaEntityData]:
     named = zip(TYPES, entity, strict=True)
     return [
-        QuotaEntityData(kind, None if name == DEFAULT else name if kind == IP else decoded(name))
-        for kind, name in named
-        if name is not None
+        QuotaEntityData(kind, None if name == DEFAULT else decoded(name)) for kind, name in named if name is not None
     ]
 
 
@@ -53,7 +52,7 @@ class EntityFilter(NamedTuple):
             if kind not in self.components:
                 if self.strict and name is not None:
                     return False
-            elif name is None or self.components[kind] not in (None, name):
+            elif name is None or self.components[kind] not in (None, address_at(name) if kind == IP else name):
                 return False
         return True
 
@@ -89,7 +88,7 @@ def _encoded(kind: str, name: str) -> str:
     if kind != IP:
         return encoded(name)
     try:
-        return str(ipaddress.ip_address(name))
+        return plain_address(str(ipaddress.ip_address(name)))
     except ValueError:
         if _HOST.fullmatch(name) is None or re.fullmatch(r"[0-9.]+", name):
             raise _invalid(f"{name[:100]!r} is no IP address") from None

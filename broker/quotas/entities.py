@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+from strandline.runtime.config.address_counts import plain_address
 from strandline.runtime.config.values import LONG_MAX
 
 DEFAULT = "<default>"
@@ -107,6 +108,12 @@ def encoded(name: str) -> str:
 def decoded(name: str) -> str:
     """The name that a znode's stands for."""
     return unquote(name.replace("+", " "))
+
+
+def address_at(name: str) -> str:
+    """Which address a znode with this name below /config/ips is of, as `plain_address` has it: others spell it in their
+    own way, and Kafka also encodes it."""
+    return plain_address(decoded(name))
 
 
 def read_quota(entity: QuotaEntity, key: str, text: str) -> float:

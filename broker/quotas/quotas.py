@@ -27,8 +27,10 @@ from strandline.broker.quotas.entities import (
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     USERS,
+    Bounds,
     InvalidQuota,
     QuotaEntity,
+    address_at,
     entity_at,
     read_quota,
 )
@@ -215,7 +217,7 @@ class Quotas:
             if bounds != sensors.bounds:
                 for sensor in sensors.set_bounds(bounds, now):
                     let_go(sensor)
-        self.connections.set_ip_bounds(_bounds(CONNECTION_CREATION_RATE, self._values), now)
+        self.connections.set_ip_bounds(_of_addresses(_bounds(CONNECTION_CREATION_RATE, self._values)), now)
         self._put_into_effect()
 
 
@@ -239,6 +241,13 @@ def _usable(entity: QuotaEntity, standing: Standing, before: dict[str, float]) -
 
 def _bounds(key: str, values: dict[QuotaEntity, dict[str, float]]) -> dict[QuotaEntity, float]:
     return {entity: each[key] for entity, each in values.items() if key in each}
+
+
+def _of_addresses(bounds: Bounds) -> Bounds:
+    """The same by addresses. Where two znodes are of the same one, its own spelling counts."""
+    addresses = {entity: QuotaEntity(ip=address_at(entity.ip or "")) for entity in bounds}
+    by_spelling = sorted(bounds, key=lambda each: (addresses[each] == each, each.path))
+    return {addresses[each]: bounds[each] for each in by_spelling}
 
 
 def quota_standing(path: str, znode: Znode | None) -> Standing:

@@ -72,6 +72,19 @@ async def test_an_address_that_connects_too_fast_is_kept_a_while_and_closed_and_
         assert await (await pipeline.connect("greedy")).request(MetadataRequest()) is not None
 
 
+async def test_an_ipv4_address_within_an_ipv6_one_has_the_quota_of_that_ipv4_address(
+    autojump_clock: MockClock,
+) -> None:
+    """So it comes to a listener of both kinds (`[::]`)."""
+    rates = CreationRates(WINDOWS, INT_MAX)
+    rates.set_ip_bounds({QuotaEntity(ip="10.0.0.7"): 1}, 0.0)
+    async with open_pipeline(HANDLERS, rates=rates) as pipeline:
+        for host in ("::ffff:10.0.0.7", "10.0.0.7"):
+            assert await (await pipeline.connect(host)).request(MetadataRequest()) is not None
+        assert pipeline.quota._per_host == {"10.0.0.7": 2}
+        assert await (await pipeline.connect("::ffff:a00:7")).is_closed_by_peer()
+
+
 def test_the_default_counts_for_each_address_by_itself_and_0_for_none() -> None:
     rates = CreationRates(WINDOWS, INT_MAX)
     rates.set_ip_bounds({QuotaEntity(ip=DEFAULT): 1, QuotaEntity(ip="10.0.0.9"): 0}, 0.0)

@@ -66,6 +66,17 @@ async def test_all_places_are_read_and_what_is_gone_counts_no_more(
     assert ALICE not in quotas.values and len(quotas.values) == 3
 
 
+async def test_an_address_has_its_quota_however_its_znode_spells_it(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    quotas, client = await quotas_of(nursery, LogCapture())
+    for name, rate in (("0:0:0:0:0:0:0:1", "4"), ("::1", "5"), ("%3A%3A2", "6"), ("::ffff:10.0.0.7", "7")):
+        await put(client, f"ips/{name}", connection_creation_rate=rate)
+    await quotas.read_all()
+    bounds = {QuotaEntity(ip="::1"): 5, QuotaEntity(ip="::2"): 6, QuotaEntity(ip="10.0.0.7"): 7}
+    assert quotas.connections._of_ips == bounds, "of two spellings its own counts"
+
+
 async def test_a_folder_that_may_not_be_read_is_named_once_and_the_last_good_ones_count(
     autojump_clock: MockClock, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
