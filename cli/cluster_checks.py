@@ -34,8 +34,6 @@ IMBALANCE = 0.1
 WANTED_COPIES = 3
 FULL = ("full", "nearly full")
 """What brokers call a volume on which room must be made."""
-FULL = ("full", "nearly full")
-"""What brokers call a volume on which room must be made."""
 ALIKE = (
     *("auto.create.topics.enable", "compression.type", "default.replication.factor", "log.cleanup.policy"),
     *("log.retention.bytes", "log.retention.ms", "message.max.bytes", "min.insync.replicas", "num.partitions"),
@@ -251,11 +249,13 @@ def refused(facts: ClusterFacts) -> str:
 
 
 def leaders(facts: ClusterFacts) -> str:
-    """Kafka's rule: of what a broker is preferred for, so much is led by others though it is in sync."""
+    """Kafka's rule: of what a broker is preferred for, so much is led by others though it is in sync. What nobody leads
+    is another fault, and a broker that does not run cannot be elected."""
     preferred: Counter[int] = Counter()
     elsewhere: Counter[int] = Counter()
     for _, view in _each(facts):
-        if view.replicas and view.replicas[0] in view.in_sync_replicas:
+        may_lead = view.replicas and view.replicas[0] in view.in_sync_replicas and view.replicas[0] in facts.brokers
+        if may_lead and view.leader != NO_BROKER:
             preferred[view.replicas[0]] += 1
             elsewhere[view.replicas[0]] += view.leader != view.replicas[0]
     return ", ".join(

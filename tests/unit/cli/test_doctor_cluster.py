@@ -228,6 +228,9 @@ def test_every_check_has_a_fault_that_it_finds() -> None:
             "under-replicated partitions",
             with_partitions(led(1, 2, 3, in_sync=(1, 2)), ongoing={T0: OngoingReassignment((1, 2, 3), (3,), ())}),
         ),
+        # What nobody leads is offline, and who does not run cannot lead: no election mends either.
+        ("leaders", with_partitions(led(1, leader=-1), led(2, leader=-1), led(3, leader=-1))),
+        ("leaders", with_partitions(led(9, 1, leader=1), led(9, 2, leader=2), led(9, 3, leader=3))),
         ("throttles", replace(with_configs(leader_replication_throttled_replicas="0:1"), ongoing={T0: ADDING})),
         ("internal topics", replace(HEALTHY, brokers={}, topics=topic(led(1), name="__x", is_internal=True))),
         ("disks", with_looks(replace(LOOK, directories={3: disk(50 * GIB + 2**20)}), LATER)),
