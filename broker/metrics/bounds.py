@@ -5,13 +5,8 @@ whole.
 
 from __future__ import annotations
 
-MAX_TOPICS = 1000
-MAX_GROUPS = 1000
-MAX_PARTITIONS = 10_000
-"""In all of a family that has a series per partition."""
-MAX_SUMS = 10_000
-"""Of a group in a topic each."""
-
+MAX_SERIES = 10_000
+"""In a family, one for each topic, partition, group, or group in a topic. So many partitions a large broker has."""
 MAX_LABEL_CHARACTERS = 249
 """As long as a topic's name may be. Clients give their groups far longer ones."""
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import trio
 from prometheus_client.core import Metric
 
-from strandline.broker.metrics.bounds import MAX_TOPICS
+from strandline.broker.metrics.bounds import MAX_SERIES
 from strandline.broker.metrics.families import SLICE_SAMPLES, counter, gauge, gauges, quantiles
 from strandline.controller.controller import Controller
 from strandline.controller.controller_context import ControllerContext
@@ -169,7 +169,7 @@ class OfController:
             ],
         )
         rows = (((topic.name,), float(len(topic.assignment))) for topic in list(context.topics.values()))
-        yield from gauges("kafka_topic_partitions", "Partitions of each topic", ("topic",), rows, MAX_TOPICS)
+        yield from gauges("kafka_topic_partitions", "Partitions of each topic", ("topic",), rows, MAX_SERIES)
 
 
 def _deletions(context: ControllerContext, tracker: DeletionTracker) -> Iterator[Metric]:

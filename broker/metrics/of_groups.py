@@ -23,7 +23,7 @@ from prometheus_client.core import Metric
 from strandline.broker.groups.coordinator import GroupCoordinator
 from strandline.broker.groups.shards import Coordinated
 from strandline.broker.groups.states import GroupState
-from strandline.broker.metrics.bounds import MAX_GROUPS, MAX_PARTITIONS, MAX_SUMS, may_be_a_label
+from strandline.broker.metrics.bounds import MAX_SERIES, may_be_a_label
 from strandline.broker.metrics.end_offsets import EndOffsets
 from strandline.broker.metrics.families import SLICE_SAMPLES, LeftOut, gauge, gauges
 from strandline.protocol.group_records import CommittedOffset
@@ -82,7 +82,7 @@ class _Found:
 
     @property
     def is_full(self) -> bool:
-        return len(self._sums) == MAX_SUMS
+        return len(self._sums) == MAX_SERIES
 
     @property
     def wants_gaps(self) -> bool:
@@ -162,7 +162,7 @@ class OfGroups:
         told: list[Coordinated] = []
         by_topics: dict[int, list[Coordinated]] = {}
         for number, each in enumerate(groups, 1):
-            if len(told) == MAX_GROUPS:
+            if len(told) == MAX_SERIES:
                 break
             if may_be_a_label(each.group.group_id):
                 told.append(each)
@@ -175,7 +175,7 @@ class OfGroups:
         yield from self._offsets(chain.from_iterable(by_topics[count] for count in sorted(by_topics)))
 
     def _offsets(self, groups: Iterable[Coordinated]) -> Iterator[Metric]:
-        found = _Found(MAX_PARTITIONS if self._is_per_partition() else 0)
+        found = _Found(MAX_SERIES if self._is_per_partition() else 0)
         for number, _ in enumerate(chain.from_iterable(self._look_at(each, found) for each in groups), 1):
             if number % SLICE_SAMPLES == 0:
                 yield Metric(_OFFSETS, _OFFSETS_TEXT, "gauge")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client.core import Metric
 
-from strandline.broker.metrics.bounds import MAX_PARTITIONS
+from strandline.broker.metrics.bounds import MAX_SERIES
 from strandline.broker.metrics.families import SLICE_SAMPLES, Labelled, gauges
 from strandline.broker.metrics.of_controller import Leaderless
 from strandline.broker.replication.leadership import Leadership
@@ -51,7 +51,7 @@ class OfPartitions:
             if name in _OF_LEADERLESS:
                 told += leaderless
             rows = self._rows(told, figure, _OF_LEADERLESS.get(name))
-            yield from gauges(family, text, ("topic", "partition"), rows, MAX_PARTITIONS)
+            yield from gauges(family, text, ("topic", "partition"), rows, MAX_SERIES)
 
     def _rows(
         self,

@@ -11,7 +11,7 @@ from strandline.broker.groups.shards import Coordinated
 from strandline.broker.groups.states import GroupState
 from strandline.broker.handlers.fetch import PendingFetch
 from strandline.broker.handlers.session_fetches import PendingSessionFetch
-from strandline.broker.metrics.bounds import MAX_PARTITIONS
+from strandline.broker.metrics.bounds import MAX_SERIES
 from strandline.broker.metrics.families import SLICE_SAMPLES, counter, gauges
 from strandline.broker.replication.deadlines import Deadlines
 from strandline.broker.replication.follower import Followers
@@ -58,7 +58,7 @@ class OfFollowers:
             ((CLIENT, partition.topic_partition.topic, str(partition.topic_partition.partition)), float(lag))
             for partition, lag in lags
         )
-        yield from gauges(name, text, ("clientId", "topic", "partition"), rows, MAX_PARTITIONS)
+        yield from gauges(name, text, ("clientId", "topic", "partition"), rows, MAX_SERIES)
 
 
 class OfPurgatories:

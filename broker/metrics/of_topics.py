@@ -10,7 +10,7 @@ from operator import itemgetter
 
 from prometheus_client.core import Metric
 
-from strandline.broker.metrics.bounds import MAX_PARTITIONS, MAX_TOPICS
+from strandline.broker.metrics.bounds import MAX_SERIES
 from strandline.broker.metrics.families import counter, counters, gauge, gauges
 from strandline.broker.replication.leadership import Leadership
 from strandline.broker.replication.offline_replicas import not_hosted
@@ -58,7 +58,7 @@ def _of_traffic(traffic: TopicTraffic, topics: Iterable[str]) -> Iterator[Metric
             ((topic,), getattr(row, counted)) if (row := traffic.rows.get(topic)) is not None else None
             for topic in in_order
         )
-        yield from counters(family, help_text, ("topic",), rows, MAX_TOPICS)
+        yield from counters(family, help_text, ("topic",), rows, MAX_SERIES)
     for direction, count in (("in", traffic.replication_bytes_in), ("out", traffic.replication_bytes_out)):
         help_text = "Bytes appended as a follower" if direction == "in" else "Bytes sent to followers"
         yield counter(f"kafka_server_brokertopicmetrics_replicationbytes{direction}", help_text, count)
@@ -117,7 +117,7 @@ class OfTopics:
             else None
             for partition in list(self._replicas.partitions.values())
         )
-        return gauges(name, help_text, ("topic", "partition"), rows, MAX_PARTITIONS)
+        return gauges(name, help_text, ("topic", "partition"), rows, MAX_SERIES)
 
     def _of_replica_manager(self) -> Iterator[Metric]:
         led = under_replicated = under_minimum = at_minimum = offline = moving = 0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
+import pytest
 from trio.testing import MockClock
 
-from strandline.broker.metrics.bounds import MAX_PARTITIONS
+from strandline.broker.metrics.bounds import MAX_SERIES
 from strandline.broker.server import Broker
 from strandline.protocol.messages import ConfigResource
 from strandline.protocol.types import TopicPartition
@@ -28,9 +30,9 @@ def scrape(broker: Broker) -> tuple[Counter[str], dict[str, float]]:
 async def test_nothing_is_left_out_any_more_once_partitions_have_no_series(autojump_clock: MockClock) -> None:
     async with MemoryCluster(brokers=1).running() as cluster, cluster.admin() as admin:
         broker = cluster.broker(1)
-        widen(broker, 1, MAX_PARTITIONS + 5)
+        widen(broker, 1, MAX_SERIES + 5)
         series, left_out = scrape(broker)
-        assert set(series.values()) == {MAX_PARTITIONS}
+        assert set(series.values()) == {MAX_SERIES}
         assert left_out == dict.fromkeys(series, 5)
         await admin.alter_configs(ConfigResource.BROKER, "", {"metrics.per.partition": "false"})
         config = broker.config_changes.config
@@ -41,10 +43,23 @@ async def test_nothing_is_left_out_any_more_once_partitions_have_no_series(autoj
 async def test_replicas_that_are_not_led_take_no_place_of_those_that_are(autojump_clock: MockClock) -> None:
     async with MemoryCluster(brokers=1).running() as cluster:
         broker = cluster.broker(1)
-        widen(broker, 2, MAX_PARTITIONS - 20)
-        for index in range(MAX_PARTITIONS - 20):
+        widen(broker, 2, MAX_SERIES - 20)
+        for index in range(MAX_SERIES - 20):
             broker.data.replicas.partitions[TopicPartition("topic-00000", index)].leadership = None
         series, left_out = scrape(broker)
-        assert series["kafka_cluster_partition_underminisr"] == MAX_PARTITIONS - 20
-        assert series["kafka_log_log_size"] == MAX_PARTITIONS
-        assert left_out == {name: MAX_PARTITIONS - 40 for name in series if name.startswith("kafka_log_log_")}
+        assert series["kafka_cluster_partition_underminisr"] == MAX_SERIES - 20
+        assert series["kafka_log_log_size"] == MAX_SERIES
+        assert left_out == {name: MAX_SERIES - 40 for name in series if name.startswith("kafka_log_log_")}
+
+
+async def test_thousands_of_topics_and_groups_are_told(autojump_clock: MockClock) -> None:
+    """What adds up topics, as dashboards do, has all of them."""
+    async with MemoryCluster(brokers=1).running() as cluster:
+        broker = cluster.broker(1)
+        widen(broker, 1200, 1, groups=1200)
+        assert scrape(broker)[1] == {}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/metrics.md", "deploy/prometheus/rules.yml"])
+def test_who_reads_of_metrics_reads_of_their_bound(page: str) -> None:
+    assert f"{MAX_SERIES:,} series" in (Path(__file__).parents[4] / page).read_text()

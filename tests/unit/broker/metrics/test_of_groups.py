@@ -15,7 +15,7 @@ from strandline.broker.groups.effects import GroupSettings
 from strandline.broker.groups.group import Group
 from strandline.broker.groups.offsets import GroupOffsets
 from strandline.broker.groups.shards import Coordinated
-from strandline.broker.metrics.bounds import MAX_GROUPS, MAX_LABEL_CHARACTERS, MAX_PARTITIONS, MAX_SUMS
+from strandline.broker.metrics.bounds import MAX_LABEL_CHARACTERS, MAX_SERIES
 from strandline.broker.metrics.families import SLICE_SAMPLES, LeftOut
 from strandline.broker.metrics.of_groups import OfGroups
 from strandline.protocol.group_records import CommittedOffset
@@ -63,22 +63,22 @@ def count(families: list[Metric], name: str) -> int:
 
 
 def test_groups_beyond_the_bound_are_counted_in_sum() -> None:
-    site = Site(*(group(f"g{number}", 1) for number in range(MAX_GROUPS + 5)))
+    site = Site(*(group(f"g{number}", 1) for number in range(MAX_SERIES + 5)))
     families = site.families()
-    assert count(families, "kafka_consumergroup_members") == MAX_GROUPS
+    assert count(families, "kafka_consumergroup_members") == MAX_SERIES
     assert left_out(families)["kafka_consumergroup_members"] == 5
     [groups] = [f.samples[0].value for f in families if f.name.endswith("_numgroups")]
-    assert groups == MAX_GROUPS + 5
+    assert groups == MAX_SERIES + 5
 
 
 @pytest.mark.parametrize("is_per_partition", [True, False])
 def test_sums_are_of_all_partitions_however_few_are_told(is_per_partition: bool) -> None:
     """Alerts rest on them."""
-    large, partitions = group("large", MAX_PARTITIONS + 30), MAX_PARTITIONS + 30
+    large, partitions = group("large", MAX_SERIES + 30), MAX_SERIES + 30
     families = Site(large, group("next", 12), is_per_partition=is_per_partition).families()
     for name in ("current_offset", "lag"):
         told = of_group(families, name)
-        assert len(told) == ((MAX_PARTITIONS - (name == "lag")) if is_per_partition else 0)
+        assert len(told) == ((MAX_SERIES - (name == "lag")) if is_per_partition else 0)
         assert left_out(families).get(f"kafka_consumergroup_{name}") == (42 if is_per_partition else None)
     assert of_group(families, "current_offset_sum") == [("t", partitions * 3), ("t", 12 * 3)]
     assert of_group(families, "lag_sum") == [("t", (partitions - 1) * 7), ("t", 11 * 7)]
@@ -99,13 +99,13 @@ def test_each_group_has_its_sum_whatever_it_has_not_committed(is_per_partition: 
 
 def test_a_group_with_very_many_topics_takes_nobody_s_place() -> None:
     wide = group("wide")
-    wide.offsets.committed.update({f"t{n}": {0: CommittedOffset(3, -1, "", 0)} for n in range(MAX_SUMS)})
+    wide.offsets.committed.update({f"t{n}": {0: CommittedOffset(3, -1, "", 0)} for n in range(MAX_SERIES)})
     families = Site(wide, *(group(f"g{number}", 1) for number in range(12)), partitions=2).families()
     for name in ("current_offset_sum", "lag_sum", "current_offset", "lag"):
         samples = [s for f in families for s in f.samples if f.name == f"kafka_consumergroup_{name}"]
         assert {s.labels["consumergroup"] for s in samples} == {"wide", *(f"g{number}" for number in range(12))}
     missing = {name.removeprefix("kafka_consumergroup_"): rows for name, rows in left_out(families).items() if rows}
-    partitions = (MAX_SUMS + 12) * 2 - MAX_PARTITIONS
+    partitions = MAX_SERIES + 24
     assert missing == {"current_offset_sum": 12, "lag_sum": 12, "current_offset": partitions, "lag": partitions}
 
 
@@ -116,6 +116,12 @@ def test_between_two_pieces_little_is_looked_at() -> None:
         most = max(most, site.ends.asked - asked)
         asked = site.ends.asked
     assert asked == 5000 and most <= SLICE_SAMPLES
+
+
+def test_partitions_without_a_commit_are_looked_at_in_pieces_too() -> None:
+    families = Site(group("g", 1), partitions=5000).families()
+    turns = [f for f in families if f.name == "kafka_consumergroup_current_offset" and not f.samples]
+    assert len(turns) > 5000 / SLICE_SAMPLES
 
 
 def of_group(families: list[Metric], name: str) -> list[tuple[str, float]]:
@@ -148,9 +154,9 @@ def test_a_partition_without_a_commit_is_told_as_such_where_its_topic_has_one() 
 
 
 def test_partitions_without_a_commit_are_bounded_too() -> None:
-    site = Site(group("large", 1), partitions=MAX_PARTITIONS + 5)
+    site = Site(group("large", 1), partitions=MAX_SERIES + 5)
     families = site.families()
-    assert count(families, "kafka_consumergroup_current_offset") == MAX_PARTITIONS
+    assert count(families, "kafka_consumergroup_current_offset") == MAX_SERIES
     assert left_out(families)["kafka_consumergroup_current_offset"] == 5
 
 

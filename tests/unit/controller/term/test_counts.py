@@ -8,7 +8,7 @@ import msgspec
 import trio
 from trio.testing import MockClock
 
-from strandline.broker.metrics.bounds import MAX_TOPICS
+from strandline.broker.metrics.bounds import MAX_SERIES
 from strandline.broker.metrics.families import SLICE_SAMPLES, LeftOut
 from strandline.broker.metrics.of_controller import OfController
 from strandline.controller.controller_context import Topic
@@ -165,13 +165,13 @@ async def test_who_is_not_controller_tells_zero_and_nothing_of_the_cluster(
 async def test_many_topics_are_bounded_and_looked_at_in_slices(autojump_clock: MockClock, cluster: Any) -> None:
     await cluster.start(1)
     controller = await cluster.controller_on(1)
-    for number in range(MAX_TOPICS + 7):
+    for number in range(MAX_SERIES + 7):
         name = f"t{number}"
         controller.term.context.topics[name] = Topic(name, bytes(16), dict.fromkeys(range(10), (1,)))
     families = list(OfController(controller)())
-    assert sum(len(f.samples) for f in families if f.name == "kafka_topic_partitions") == MAX_TOPICS
+    assert sum(len(f.samples) for f in families if f.name == "kafka_topic_partitions") == MAX_SERIES
     assert max(len(family.samples) for family in families) == SLICE_SAMPLES
     assert [family.rows for family in families if isinstance(family, LeftOut)] == [7]
     looks = [family for family in families if family.name == f"{GAUGES}offlinepartitionscount"]
-    assert len(looks) == (MAX_TOPICS + 7) * 10 // SLICE_SAMPLES + 1
-    assert looks[-1].samples[0].value == (MAX_TOPICS + 7) * 10
+    assert len(looks) == (MAX_SERIES + 7) * 10 // SLICE_SAMPLES + 1
+    assert looks[-1].samples[0].value == (MAX_SERIES + 7) * 10
