@@ -16,7 +16,7 @@ import trio
 from strandline.broker.handlers.asking_zookeeper import PATIENCE_S, asking_zookeeper
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.quotas.describing import entity_of, filter_of, parts_of
-from strandline.broker.quotas.entities import InvalidQuota, QuotaEntity, quota_text, read_quota
+from strandline.broker.quotas.entities import IPS, InvalidQuota, QuotaEntity, address_at, quota_text, read_quota
 from strandline.broker.quotas.quotas import Quotas, quota_standing
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
@@ -86,7 +86,8 @@ class QuotaHandlers:
                 altered.add(entity)
                 changes = _changes(entity, entry)
                 if not message.validate_only:
-                    await asking_zookeeper(partial(self._alter_one, entity, changes), until)
+                    for each in await asking_zookeeper(partial(self._znodes_of, entity, changes), until):
+                        await asking_zookeeper(partial(self._alter_one, each, changes), until)
                     self._log.info(
                         "quotas altered", entity=entity.path, changes=changes, asked_by=str(request.context.peer)
                     )
@@ -94,6 +95,15 @@ class QuotaHandlers:
             except BrokerError as error:
                 results.append(AlterQuotaResult(error.code, str(error.args[0]), entry.entity))
         return AlterClientQuotasResponse(results)
+
+    async def _znodes_of(self, entity: QuotaEntity, changes: Mapping[str, str | None]) -> list[QuotaEntity]:
+        """Where that is to be written. What is no longer set for an address is set for it nowhere, however others have
+        spelled it, nor for what is none."""
+        if entity.ip is None or any(changes.values()):
+            return [entity]
+        await self._coordination.sync()  # another broker, by another server, may have written
+        [names] = await self._coordination.children_many([f"{CONFIG_PATH}/{IPS}"])
+        return [QuotaEntity(ip=name) for name in names or () if address_at(name) == entity.ip]
 
     async def _alter_one(self, entity: QuotaEntity, changes: Mapping[str, str | None]) -> None:
         """Read, change, write on the condition that it is as it was read. What else stands there stays."""

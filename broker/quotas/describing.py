@@ -5,18 +5,14 @@ Source of the rules: ZkAdminManager.handleDescribeClientQuotas and AlterClientQu
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from strandline.broker.quotas.entities import DEFAULT, QuotaEntity, address_at, decoded, encoded
+from strandline.broker.quotas.entities import DEFAULT, QuotaEntity, address_at, decoded, encoded, encoded_ip
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import CLIENT_ID, IP, USER, QuotaComponent, QuotaEntityData, QuotaMatch
-from strandline.runtime.config.address_counts import plain_address
 
 TYPES = (USER, CLIENT_ID, IP)
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,253}[A-Za-z0-9])?", re.ASCII)
 
 
 def entity_of(parts: Sequence[QuotaEntityData]) -> QuotaEntity:
@@ -85,14 +81,7 @@ def _check_type(kind: str, named: dict[str, str] | dict[str, str | None]) -> Non
 
 
 def _encoded(kind: str, name: str) -> str:
-    if kind != IP:
-        return encoded(name)
-    try:
-        return plain_address(str(ipaddress.ip_address(name)))
-    except ValueError:
-        if _HOST.fullmatch(name) is None or re.fullmatch(r"[0-9.]+", name):
-            raise _invalid(f"{name[:100]!r} is no IP address") from None
-        return name
+    return encoded_ip(name) if kind == IP else encoded(name)
 
 
 def _invalid(text: str) -> BrokerError:

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from strandline.runtime.config.address_counts import plain_address
+from strandline.runtime.config.address_counts import is_address, plain_address
 from strandline.runtime.config.values import LONG_MAX
 
 DEFAULT = "<default>"
@@ -110,14 +110,23 @@ def decoded(name: str) -> str:
     return unquote(name.replace("+", " "))
 
 
+def encoded_ip(name: str) -> str:
+    """The name of an address in a znode's path: its one spelling. What is no address is encoded as other names are."""
+    address = plain_address(name)
+    return address if is_address(address) else encoded(name)
+
+
 def address_at(name: str) -> str:
-    """Which address a znode with this name below /config/ips is of, as `plain_address` has it: others spell it in their
+    """Which address a znode with this name below /config/ips is of, as `encoded_ip` has it: others spell it in their
     own way, and Kafka also encodes it."""
-    return plain_address(decoded(name))
+    return DEFAULT if name == DEFAULT else encoded_ip(decoded(name))
 
 
 def read_quota(entity: QuotaEntity, key: str, text: str) -> float:
     """What a znode or a request has for that key. InvalidQuota."""
+    if entity.ip not in (None, DEFAULT) and not is_address(address_at(entity.ip)):
+        # Kafka looks it up, once, when the quota is set. Tomorrow the name may lead to another address.
+        raise InvalidQuota(f"{decoded(entity.ip)[:100]!r} is no IP address, and names are not looked up")
     known = entity.keys.get(key)
     if known is None:
         allowed = ", ".join(entity.keys)

@@ -38,6 +38,15 @@ def plain_address(host: str) -> str:
     return str(getattr(address, "ipv4_mapped", None) or address)
 
 
+def is_address(host: str) -> bool:
+    """And no name, which would have to be looked up."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _is_allowed(entries: Sequence[str]) -> bool:
     try:
         address_counts(entries)

@@ -314,7 +314,9 @@ async def test_wrong_values_are_named_and_the_last_good_one_counts(autojump_cloc
         (ANYONE, {"producer_byte_rate": 0.0}, "a whole number, 1 or more"),
         (ANYONE, {"byte_rate": 1.0}, "there is no quota 'byte_rate'"),
         (QuotaOwner(user="a", ip="1.2.3.4"), {"connection_creation_rate": 1.0}, "an ip stands alone"),
-        (QuotaOwner(ip="nonsense/4"), {"connection_creation_rate": 1.0}, "is no IP address"),
+        (QuotaOwner(ip="nonsense/4"), {"connection_creation_rate": 1.0}, "'nonsense/4' is no IP address"),
+        (QuotaOwner(ip="localhost"), {"connection_creation_rate": 1.0}, "names are not looked up"),
+        (QuotaOwner(ip="300.1.1.1"), {"connection_creation_rate": 1.0}, "is no IP address"),
         (QuotaOwner(), {"producer_byte_rate": 1.0}, "none is named"),
     ],
 )
@@ -327,6 +329,41 @@ async def test_what_makes_no_sense_is_refused_with_what_is_allowed(
         assert told in str(caught.value)
         await trio.sleep(1)
         assert await admin.describe_quotas() == {}
+
+
+async def test_what_others_wrote_for_an_address_or_for_a_name_is_shown_or_told_and_can_be_removed(
+    autojump_clock: MockClock,
+) -> None:
+    async with cluster_of_one() as cluster, cluster.admin() as admin:
+        client = cluster.zookeeper.client()
+        await client.start()
+        names = ("0:0:0:0:0:0:0:1", "%3A%3A1", "::1", "localhost", "10.0.0.7", "<default>")
+        for name in names:
+            data = ConfigZnode({"connection_creation_rate": "5"}).encode()
+            await client.create(f"{CONFIG_PATH}/ips/{name}", data, parents=True)
+        await cluster.broker(1).quotas.read_all()
+        assert "'localhost' is no IP address, and names are not looked up" in "".join(cluster.history)
+        found = await admin.describe_quotas(QuotaOwner(ip="0::1"))
+        assert {*found} == {QuotaOwner(ip="::1"), QuotaOwner(ip="0:0:0:0:0:0:0:1")}
+        for name in ("0::1", "localhost"):
+            await admin.alter_quotas(QuotaOwner(ip=name), {"connection_creation_rate": None})
+        assert {*await admin.describe_quotas()} == {QuotaOwner(ip="10.0.0.7"), QuotaOwner(ip=DEFAULT_ENTITY)}
+        for name in names[:4]:
+            assert (await client.get(f"{CONFIG_PATH}/ips/{name}")).data == ConfigZnode({}).encode()
+        kafka = await kafka_client(cluster)
+        answer = await kafka.ask(
+            ApiKey.ALTER_CLIENT_QUOTAS,
+            1,
+            entries=[
+                {
+                    "entity": [{"entity_type": "ip", "entity_name": "localhost"}],
+                    "ops": [{"key": "connection_creation_rate", "value": 9.0, "remove": False}],
+                }
+            ],
+            validate_only=False,
+        )
+        [refused] = answer.entries
+        assert refused.error_code == ErrorCode.INVALID_REQUEST and "names are not looked up" in refused.error_message
 
 
 async def test_quotas_are_described_by_what_is_given_of_their_owner(autojump_clock: MockClock) -> None:

@@ -122,6 +122,8 @@ def test_a_good_value_is_read_and_written_again(entity: QuotaEntity, key: str, t
         (QuotaEntity("a"), "request_percentage", "nan", "a number above 0"),
         (QuotaEntity("a"), "request_percentage", "inf", "a number above 0"),
         (QuotaEntity("a"), "connection_creation_rate", "5", "there is no quota 'connection_creation_rate' of users/a"),
+        (QuotaEntity(ip="localhost"), "connection_creation_rate", "5", "'localhost' is no IP address"),
+        (QuotaEntity(ip="a%2Fb"), "connection_creation_rate", "5", "'a/b' is no IP address"),
         (QuotaEntity(ip="1.2.3.4"), "producer_byte_rate", "5", "allowed is connection_creation_rate"),
         (QuotaEntity(ip="1.2.3.4"), "connection_creation_rate", "2147483648", "a whole number, 0 or more"),
     ],
