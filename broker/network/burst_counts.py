@@ -49,20 +49,22 @@ def count_burst(
 
 def _stay(connection: Connection, requests: Sequence[RequestInHand[Request]], times: RequestTimes) -> int:
     """Have those counted later whose answers have not left; returns how many they are."""
-    waiting = connection.waiting()
     now = trio.current_time()
     later = RequestTimes(times.counts, times.taken_at, times.begun_at, now)
+    waiting: set[int] | None = None
     stayed = 0
     for request in requests:
         slot = request.slot
-        if id(slot) in waiting:
-            slot.times = later
-            if slot.has_error:
-                slot.times = later.failed()
-                times.counts.failed -= 1
-            if slot.head is not None:  # it waits for the answers to earlier requests
-                slot.answered_at = now
-            stayed += 1
+        if slot.head is not None:  # it has left, or waits for the answers to earlier requests
+            waiting = connection.waiting() if waiting is None else waiting
+            if id(slot) not in waiting:
+                continue
+            slot.answered_at = now
+        slot.times = later
+        if slot.has_error:
+            slot.times = later.failed()
+            times.counts.failed -= 1
+        stayed += 1
     return stayed
 
 

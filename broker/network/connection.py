@@ -77,6 +77,7 @@ class Connection:
     """See the module. `dirty` is the request channel's list of connections to flush."""
 
     __slots__ = (
+        "_answered_at",
         "_dirty",
         "_dirty_list",
         "_drained_by",
@@ -164,6 +165,8 @@ class Connection:
         self._region_sent = 0
         self._dirty_list = dirty
         self._dirty = False
+        self._answered_at = NOT_YET
+        """When the first of those was answered that are to be flushed: one look at the clock for all of them."""
         self._reader_lot = trio.lowlevel.ParkingLot()
         self._reader_waits = False
         self._writer_lot = trio.lowlevel.ParkingLot()
@@ -186,12 +189,15 @@ class Connection:
         """Store an answer; `flush` sends it when its turn has come."""
         slot.attachments = attachments
         slot.head = head
-        if slot.times is not None:
-            slot.answered_at = trio.current_time()
         self.pending_bytes += len(head) + attachment_bytes
         if not self._dirty:
             self._dirty = True
             self._dirty_list.append(self)
+            self._answered_at = NOT_YET
+        if slot.times is not None:
+            if self._answered_at < 0:
+                self._answered_at = trio.current_time()
+            slot.answered_at = self._answered_at
 
     def flush(self, now: float) -> float:
         """Send what is ready at the head of the order. Never waits, never raises. Returns when that was done: the time

@@ -63,7 +63,8 @@ class Buckets:
 
     def add(self, value: float, count: int) -> None:
         """value: of times in seconds."""
-        value = max(value, 0.0)  # a clock that went back, wherever it was read
+        if value < 0:  # a clock that went back, wherever it was read
+            value = 0.0
         self.total += value * count
         self.counts[bisect_left(self.limits, value)] += count
 

@@ -10,6 +10,7 @@ Per case the medians over the rounds, the median of the rounds' ratios, and betw
 |---|---|
 | produce 1 KiB, one at a time | acks=all, one request in flight: the most looks at the clock per request |
 | produce 1 or 64 KiB, pipelined | the same with 16 in flight on each of two connections |
+| produce 1 KiB, two replicas | pipelined, too; a request waits for the follower, whose fetches count as well |
 | fetch nothing | of a consumer that follows, and has everything: one request in flight, answered at once |
 | fetch 1 or 64 KiB | one batch, one request in flight |
 | fetch 1 KiB, pipelined | 16 in flight on each of two connections |
@@ -51,11 +52,12 @@ KIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """fetches: the topic of which it fetches, and from where; None: it produces."""
+    """fetches: the topic of which it fetches, and from where; None: it produces to `topic`."""
 
     connections: int
     depth: int
     batch_bytes: int = KIB
+    topic: str = "load"
     fetches: tuple[str, int] | None = None
 
 
@@ -63,6 +65,7 @@ CASES = {
     "produce 1 KiB, one at a time": Case(1, 1),
     "produce 1 KiB, pipelined": Case(2, 16),
     "produce 64 KiB, pipelined": Case(2, 16, 64 * KIB),
+    "produce 1 KiB, two replicas": Case(2, 16, topic="replicated"),
     "fetch nothing": Case(1, 1, fetches=("small", 1)),
     "fetch 1 KiB": Case(1, 1, fetches=("small", 0)),
     "fetch 64 KiB": Case(1, 1, fetches=("large", 0)),
@@ -74,19 +77,17 @@ FETCHED = {"small": KIB, "large": 64 * KIB}
 
 @dataclass(frozen=True, slots=True)
 class Switchable:
-    """A broker, where it listens, and the file in which its figures come to stand."""
+    """The broker that leads everything, where it listens, and the file in which its figures come to stand."""
 
-    cluster: EmbeddedCluster
-    leaders: dict[int, Address]
+    pid: int
+    address: Address
     figures: Path
 
     def cpu_us_per_request(self, case: Case, seconds: float) -> tuple[float, float]:
         """Counting, and not counting."""
-        (broker,) = self.cluster.brokers.values()
-        assert broker.id is not None
         begin_and_end = iter((signal.SIGUSR1, signal.SIGUSR2))
-        pid, known = broker.id.pid, len(self._lines())
-        self._load(case, seconds, lambda: os.kill(pid, next(begin_and_end)))
+        known = len(self._lines())
+        self._load(case, seconds, lambda: os.kill(self.pid, next(begin_and_end)))
         while len(lines := self._lines()) == known:
             time.sleep(0.01)
         counting, uncounted = (each["cpu_ns"] / each["requests"] / 1000 for each in json.loads(lines[-1]))
@@ -100,7 +101,7 @@ class Switchable:
             topic, offset = case.fetches
             frame = repeated.fetch_frame(topic, offset, max_bytes=FETCHED[topic])
             repeated.repeat(
-                self.leaders[0],
+                self.address,
                 frame,
                 connections=case.connections,
                 depth=case.depth,
@@ -110,8 +111,8 @@ class Switchable:
             )
             return
         load.produce(
-            "load",
-            self.leaders,
+            case.topic,
+            dict.fromkeys(range(PARTITIONS), self.address),
             load.batch_of(case.batch_bytes),
             connections=case.connections,
             depth=case.depth,
@@ -128,17 +129,18 @@ def switchable() -> Iterator[Switchable]:
         figures.touch()
         patch.setenv("PYTHONPATH", str(UNCOUNTED), prepend=os.pathsep)
         patch.setenv("STRANDLINE_UNCOUNTED_FIGURES", str(figures))
-        with EmbeddedCluster(Path(folder, "cluster"), brokers=1, base_port=None) as cluster:
+        with EmbeddedCluster(Path(folder, "cluster"), brokers=2, base_port=None) as cluster:
             with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-                admin.create_topic("load", num_partitions=PARTITIONS, replication_factor=1)
-                for topic in FETCHED:
-                    admin.create_topic(topic, num_partitions=1, replication_factor=1)
-                (broker,) = admin.describe_cluster().brokers.values()
+                for topic, replicas in (("load", [1]), ("replicated", [1, 2]), *((each, [1]) for each in FETCHED)):
+                    admin.create_topic(topic, assignments=dict.fromkeys(range(PARTITIONS), replicas))
+                address = admin.describe_cluster().brokers[1].address
             with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
                 for topic, size_bytes in FETCHED.items():
                     producer.send(topic, os.urandom(size_bytes - 80), partition=0)
                 producer.flush()
-            yield Switchable(cluster, dict.fromkeys(range(PARTITIONS), broker.address), figures)
+            leader = cluster.brokers[1].id
+            assert leader is not None
+            yield Switchable(leader.pid, address, figures)
 
 
 def main() -> None:
