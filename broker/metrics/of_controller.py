@@ -144,8 +144,8 @@ class OfController:
             yield from quantiles(f"{manager}_requestrateandqueuetimems", text, (_BROKER,), times)
 
     def _health(self) -> Iterator[Metric]:
-        """Redpanda's, which say in three figures whether something is wrong: of the cluster, as the exporter's."""
-        for name, text, value in (
+        """Redpanda's, which say in a few figures whether something is wrong: of the cluster, as the exporter's."""
+        reasons = (
             ("leaderless_partitions", "Partitions without a live leader", len(self.leaderless)),
             (
                 "under_replicated_partitions",
@@ -153,8 +153,11 @@ class OfController:
                 self._under_replicated,
             ),
             ("nodes_down", "Brokers that are gone and have replicas", self._nodes_down),
-        ):
+        )
+        for name, text, value in reasons:
             yield gauge(f"{_HEALTH}_{name}", text, value)
+        text = "How many of leaderless_partitions, under_replicated_partitions and nodes_down are not 0; 0: healthy"
+        yield gauge(f"{_HEALTH}_unhealthy_reasons", text, sum(value > 0 for *_, value in reasons))
 
     def _of_cluster(self, context: ControllerContext) -> Iterator[Metric]:
         """kafka_exporter's, of which each series may exist once in a cluster."""

@@ -234,6 +234,8 @@ def test_the_controller_tells_what_is_wrong_with_the_cluster(
     assert scrape.value(f"{health}_leaderless_partitions") == leaderless
     assert scrape.value(f"{health}_under_replicated_partitions") == under_replicated
     assert scrape.value(f"{health}_nodes_down") == down
+    reasons = [reason for reason in (leaderless, under_replicated, down) if reason]
+    assert scrape.value(f"{health}_unhealthy_reasons") == len(reasons)
 
 
 # --- groups ----------------------------------------------------------------------------------------------------------

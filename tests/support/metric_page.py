@@ -26,7 +26,9 @@ HEAD = f"""# Metrics
 
 Every family of a broker's `/metrics`, by who documents its name. A family with several sets of labels has a line for
 each. `told`: when there is a series, where that is not always so. With `metrics.per.partition=false` there is none
-with the label `partition`. Histograms have `_bucket`, `_sum` and `_count`.
+with the label `partition`. Histograms have `_bucket`, `_sum` and `_count`; what else ends in `_count` and only grows is
+a gauge by its kind (a counter's name would end in `_total`, which dashboards of Kafka do not know), and `rate()` counts
+for it all the same.
 
 A family has at most {MAX_SERIES:,} series of topics, partitions and groups, and {MAX_SENSORS_TOLD:,} of quotas. A group
 or client whose name is longer than {MAX_LABEL_CHARACTERS} characters has none. How many rows a family lacks for that is

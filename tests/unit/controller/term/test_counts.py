@@ -50,15 +50,16 @@ async def test_the_figures_tell_what_a_controller_did(autojump_clock: MockClock,
     assert found[f"{STATS}controllerchangerateandtimems_count"] >= 1
     topics, elections = (found[f"{STATS}{name}rateandtimems_count"] for name in ("topicchange", "leaderelection"))
     assert topics >= 2
-    health = [f"{HEALTH}{name}" for name in ("leaderless_partitions", "under_replicated_partitions", "nodes_down")]
-    assert [found[name] for name in health] == [0, 0, 0]
+    figures_of_health = ("leaderless_partitions", "under_replicated_partitions", "nodes_down", "unhealthy_reasons")
+    health = [f"{HEALTH}{name}" for name in figures_of_health]
+    assert [found[name] for name in health] == [0, 0, 0, 0]
 
     cluster.kill(3)
     await cluster.come_to_rest()
     found = figures(controller)
     assert found["kafka_brokers"] == 2 and "kafka_broker_info 3 broker:9003" not in found
     assert found[f"{GAUGES}offlinepartitionscount"] == 1, "the only replica of loose-0 is gone"
-    assert [found[name] for name in health] == [1, 3, 1], "all but t-2 had a replica there"
+    assert [found[name] for name in health] == [1, 3, 1, 3], "all but t-2 had a replica there"
     assert found[f"{GAUGES}preferredreplicaimbalancecount"] == 2
     assert found[f"{STATS}leaderelectionrateandtimems_count"] > elections
     assert found[f"{STATS}topicchangerateandtimems_count"] == topics, "no topic has changed"
