@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TypeVar, cast
 
 import trio
 
@@ -18,6 +18,20 @@ def in_pieces(items: Sequence[T]) -> Iterator[Sequence[T]]:
     """Of one step each; one that is empty where there are none."""
     for start in range(0, max(len(items), 1), PARTITIONS_PER_STEP):
         yield items[start : start + PARTITIONS_PER_STEP]
+
+
+Steps = Generator[None, None, T]
+"""Work that yields after each of its steps, where others may run, and returns a T."""
+
+
+async def in_turns(work: Steps[T]) -> T:
+    """Do it, and let others run."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return cast(T, end.value)
+        await trio.lowlevel.checkpoint()
 
 
 class InSteps:

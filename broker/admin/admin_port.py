@@ -17,7 +17,7 @@ connections are closed before anybody waits for who serves them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import trio
@@ -25,6 +25,7 @@ import trio
 from strandline.broker.admin.http_server import FAILED, HttpServer
 from strandline.broker.admin.pages import Answer, Page, Pages, json_answer
 from strandline.broker.admin.transport_stream import TransportStream
+from strandline.broker.steps import Steps, in_turns
 from strandline.runtime.logging import Logger, RateLimited
 from strandline.runtime.network import Address, Network, Transport
 
@@ -32,25 +33,35 @@ MAX_CONNECTIONS = 64
 ACCEPT_BACKOFF_S = 0.1
 
 
+Scrape = Callable[[Mapping[str, str]], Answer]
+"""Takes the request's headers, as a page does, at once: what is long is in the pieces of the answer."""
+
+
 class Health(Protocol):
     """Of this broker; `HealthCheck` says what the answers mean."""
 
-    def waits(self) -> Sequence[str]: ...
-    def status(self) -> Mapping[str, object]: ...
+    def waits(self) -> Steps[Sequence[str]]: ...
+    def status(self) -> Steps[Mapping[str, object]]: ...
 
 
 class AdminPort:
     """See the module."""
 
-    def __init__(self, address: Address, network: Network, health: Health, metrics: Page, log: Logger) -> None:
+    def __init__(self, address: Address, network: Network, health: Health, metrics: Scrape, log: Logger) -> None:
         self._address = address
         self._network = network
         self._health = health
         self._log = log
         self._limited = RateLimited(log)
+        self._metrics = metrics
         self._open: dict[Transport, None] = {}
         """Every connection, the one that asked nothing for the longest time first."""
-        pages = {"/live": lambda _: Answer(204), "/ready": self._ready, "/status": self._status, "/metrics": metrics}
+        pages: dict[str, Page] = {
+            "/live": self._live,
+            "/ready": self._ready,
+            "/status": self._status,
+            "/metrics": self._scrape,
+        }
         self._server = HttpServer(Pages(pages), self._limited)
 
     async def run(self, *, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED) -> None:
@@ -94,9 +105,15 @@ class AdminPort:
             transport.close()
             self._open.pop(transport, None)
 
-    def _ready(self, _: Mapping[str, str]) -> Answer:
-        waits = self._health.waits()
+    async def _live(self, _: Mapping[str, str]) -> Answer:
+        return Answer(204)
+
+    async def _ready(self, _: Mapping[str, str]) -> Answer:
+        waits = await in_turns(self._health.waits())
         return json_answer(503 if waits else 200, {"ready": not waits, "waits": waits})
 
-    def _status(self, _: Mapping[str, str]) -> Answer:
-        return json_answer(200, self._health.status())
+    async def _status(self, _: Mapping[str, str]) -> Answer:
+        return json_answer(200, await in_turns(self._health.status()))
+
+    async def _scrape(self, headers: Mapping[str, str]) -> Answer:
+        return self._metrics(headers)

@@ -1,4 +1,4 @@
-"""Whether a broker does its share, and what there is to say of it: from facts to an answer, nothing waits here.
+"""Whether a broker does its share, and what there is to say of it: from facts to an answer, in steps, without a wait.
 
 A broker is *ready* when (1) it is registered in ZooKeeper, (2) a controller told it who lives and who leads, itself
 among the living, (3) every partition that it is to lead is served by it, and (4) it was in sync with all its partitions
@@ -15,11 +15,13 @@ from collections.abc import Callable, Collection, Mapping
 
 from strandline.broker.admin.problem_search import ProblemSearch
 from strandline.broker.admin.problem_watch import ProblemWatch
+from strandline.broker.admin.walks import hosted_in_steps, known_in_steps
 from strandline.broker.membership.registration import Registration
 from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.network.listeners import Listeners
-from strandline.broker.replication.offline_replicas import offline_replicas
+from strandline.broker.replication.offline_replicas import not_hosted
 from strandline.broker.replication.partition import Partition
+from strandline.broker.steps import Steps
 from strandline.protocol.types import NO_BROKER
 from strandline.runtime.coordination import Coordination
 from strandline.runtime.disk import DiskSpace
@@ -75,16 +77,17 @@ class HealthCheck:
         """The broker begins to shut down."""
         self._leaving = self.problems.is_over = True
 
-    def waits(self) -> tuple[str, ...]:
+    def waits(self) -> Steps[tuple[str, ...]]:
         """Why the broker is not ready, one sentence each; empty when it is. Probes ask every few seconds, so nothing is
         looked at that does not decide it."""
         return self._waits(self._registration.broker_epoch)
 
-    def status(self) -> Mapping[str, object]:
+    def status(self) -> Steps[Mapping[str, object]]:
         """What `/status` shows, ready for JSON."""
         broker_epoch = self._registration.broker_epoch
-        waits = self._waits(broker_epoch)
-        led = [each.leadership for each in self._partitions.values() if each.leadership is not None]
+        waits = yield from self._waits(broker_epoch)
+        partitions = yield from self._counts()
+        problems = yield from self.problems.now()
         return {
             "broker_id": self._broker_id,
             "cluster_id": self._cluster_id,
@@ -97,16 +100,26 @@ class HealthCheck:
             "live_brokers": sorted(self._metadata.brokers),
             "listeners": {e.listener: f"{e.host}:{e.port}" for e in self._listeners.advertised()},
             "full_log_dirs": self._directories.full_paths,
-            "partitions": {
-                "hosted": len(self._partitions),
-                "led": len(led),
-                "under_replicated": sum(leadership.is_under_replicated for leadership in led),
-                "offline": offline_replicas(self._broker_id, self._metadata, self._partitions, self._logs),
-            },
-            "problems": self.problems.now(),
+            "partitions": partitions,
+            "problems": problems,
         }
 
-    def _waits(self, broker_epoch: int) -> tuple[str, ...]:
+    def _counts(self) -> Steps[dict[str, int]]:
+        hosted = led = under_replicated = offline = 0
+        for partitions in hosted_in_steps(self._partitions):
+            for partition in partitions:
+                hosted += 1
+                offline += partition.failed
+                if partition.leadership is not None:
+                    led += 1
+                    under_replicated += partition.leadership.is_under_replicated
+            yield
+        for count in not_hosted(self._broker_id, self._metadata, self._partitions, self._logs):
+            offline += count
+            yield
+        return {"hosted": hosted, "led": led, "under_replicated": under_replicated, "offline": offline}
+
+    def _waits(self, broker_epoch: int) -> Steps[tuple[str, ...]]:
         if self._leaving:
             return ("shutting down",)
         if broker_epoch < 0:
@@ -116,23 +129,24 @@ class HealthCheck:
             return (f"no contact with ZooKeeper for {int(silent_s)} s",)
         if self._metadata.controller_id == NO_BROKER or not self._metadata.is_alive(self._broker_id):
             return ("no controller has told this broker of the cluster yet",)
-        unserved, behind = self._unserved_and_behind()
+        unserved, behind = yield from self._unserved_and_behind()
         self._caught_up = self._caught_up or not behind
         waits = []
         if unserved:
             waits.append(f"does not serve what it is to lead: {_named(unserved)}")
-        refused = [name for name in behind if name in map(str, self._refused)]
+        every_refused = set(map(str, self._refused))
+        refused = [name for name in behind if name in every_refused]
         if refused and not self._caught_up:
             waits.append(f"did not load what is damaged, see the log of the start: {_named(refused)}")
         if not self._caught_up and len(behind) > len(refused):
             waits.append(f"has not caught up yet: {_named([name for name in behind if name not in refused])}")
         return tuple(waits)
 
-    def _unserved_and_behind(self) -> tuple[list[str], list[str]]:
+    def _unserved_and_behind(self) -> Steps[tuple[list[str], list[str]]]:
         unserved: list[str] = []
         behind: list[str] = []
-        for topic, known in self._metadata.topics.items():
-            for index, state in known.partitions.items():
+        for known in known_in_steps(self._metadata):
+            for topic, index, state in known:
                 if self._broker_id not in state.replicas or state.leader == NO_BROKER:
                     continue
                 hosted = self._partitions.get((topic, index))
@@ -140,6 +154,7 @@ class HealthCheck:
                     unserved.append(f"{topic}-{index}")
                 if self._broker_id not in state.isr and not (hosted and (hosted.failed or hosted.is_being_added)):
                     behind.append(f"{topic}-{index}")
+            yield
         return unserved, behind
 
 

@@ -33,8 +33,8 @@ class Answer(NamedTuple):
     """Whole, or in pieces of which each is made when the one before was sent."""
 
 
-Page = Callable[[Mapping[str, str]], Answer]
-"""Takes the request's headers, their names in small letters. Neither waits nor raises; its pieces may."""
+Page = Callable[[Mapping[str, str]], Awaitable[Answer]]
+"""Takes the request's headers, their names in small letters. What is long is done in steps."""
 
 
 def json_answer(status: int, content: object, headers: Mapping[str, str] = {}) -> Answer:
@@ -57,7 +57,7 @@ class Pages:
             pass
         if message["type"] == "http.disconnect":
             return
-        answer = self._answer(scope)
+        answer = await self._answer(scope)
         headers = {"Cache-Control": "no-store", **answer.headers}
         if isinstance(answer.body, bytes):
             if answer.status != 204:
@@ -71,7 +71,7 @@ class Pages:
                 await _send_pieces(pieces, receive, send)
             await send({"type": "http.response.body"})
 
-    def _answer(self, scope: Mapping[str, Any]) -> Answer:
+    async def _answer(self, scope: Mapping[str, Any]) -> Answer:
         if not scope["http_version"].startswith("1."):
             return json_answer(505, {"error": "only HTTP/1.1 is spoken here"}, {"Connection": "close"})
         target = scope["raw_path"].decode("ascii", "replace")
@@ -80,7 +80,7 @@ class Pages:
             return json_answer(404, {"error": f"there is {', '.join(self._table)}"})
         if scope["method"] not in METHODS:
             return json_answer(405, {"error": "only GET and HEAD are answered"}, {"Allow": ", ".join(METHODS)})
-        return page({name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]})
+        return await page({name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]})
 
 
 async def _send_pieces(pieces: AsyncGenerator[bytes, None], receive: Receive, send: Send) -> None:

@@ -1,4 +1,7 @@
-"""Which problems a broker has, by what its parts know already: one pass over its partitions, and no wait.
+"""Which problems a broker has, by what its parts know already: over its partitions in steps, and no wait.
+
+Between two steps (a None among the problems) partitions come, go and change. Each is judged as it is when its turn
+comes, and one that was found without a leader is not said to lack replicas as well, though it may be led by then.
 
 Each broker tells of what it leads and of its own disks; of what has no leader tells the broker that is the controller,
 so nothing is told once per broker.
@@ -19,6 +22,7 @@ from strandline.broker.admin.problems import (
     named,
     partitions_are,
 )
+from strandline.broker.admin.walks import hosted_in_steps, known_in_steps
 from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.types import NO_BROKER
@@ -35,7 +39,7 @@ limit, does not make it one problem after the other."""
 
 
 class ProblemSearch:
-    """`__call__` yields what is wrong now."""
+    """`__call__` yields what is wrong now, and None after each step."""
 
     def __init__(
         self,
@@ -61,17 +65,18 @@ class ProblemSearch:
         self._nearly_full: set[str] = set()
         """Log directories whose volume was, when it was looked at last."""
 
-    def __call__(self) -> Iterator[Problem]:
-        yield from self._of_cluster()
+    def __call__(self) -> Iterator[Problem | None]:
+        leaderless: set[str] = set()
+        yield from self._of_cluster(leaderless)
         yield from self._of_directories()
         yield from self._of_logs()
-        yield from self._of_led()
+        yield from self._of_led(leaderless)
         yield from self._of_cleaner()
         for source, why in self._failing_sources().items():
             what, where = f"left out of /metrics: {why}", f"metrics of {source}"
             yield Problem(Level.WARNING, "metrics", what, where, f"{remedies.REPORT}; all else is told", source)
 
-    def _of_cluster(self) -> Iterator[Problem]:
+    def _of_cluster(self, leaderless: set[str]) -> Iterator[Problem | None]:
         if self._coordination.state != SessionState.CONNECTED:
             what = "the session with ZooKeeper is not connected: nothing can be elected or changed"
             remedy = "start ZooKeeper, or mend the way to it (zookeeper.connect)"
@@ -82,18 +87,20 @@ class ProblemSearch:
             yield Problem(Level.ERROR, "controller", what, "controller", remedies.FIND_CONTROLLER)
         if metadata.controller_id != self._broker_id:
             return
-        yield from self._of_leaderless()
+        yield from self._of_leaderless(leaderless)
         for each in metadata.unfinished_deletions[:MOST_LINES]:
             what, remedy = f"its deletion is held up: {each.why}", "it goes as soon as that is mended"
             yield Problem(Level.WARNING, "deletion", what, f"topic {each.topic_name}", remedy, each.topic_name)
 
-    def _of_leaderless(self) -> Iterator[Problem]:
-        """A line for each set of brokers that were in sync: any of them would lead."""
+    def _of_leaderless(self, leaderless: set[str]) -> Iterator[Problem | None]:
+        """A line for each set of brokers that were in sync: any of them would lead. leaderless: gets their names."""
         found: dict[tuple[int, ...], list[str]] = {}
-        for topic, known in self._metadata.topics.items():
-            for index, state in known.partitions.items():
+        for topics in known_in_steps(self._metadata):
+            for topic, index, state in topics:
                 if state.leader == NO_BROKER:
                     found.setdefault(tuple(sorted(state.isr)), []).append(f"{topic}-{index}")
+            yield None
+        leaderless.update(*found.values())
         wait_for = sorted(found)
         for isr in wait_for[:MOST_LINES]:
             names, ids = found[isr], ", ".join(map(str, isr))
@@ -126,15 +133,16 @@ class ProblemSearch:
             self._nearly_full.discard(path)
         return path in self._nearly_full
 
-    def _of_logs(self) -> Iterator[Problem]:
+    def _of_logs(self) -> Iterator[Problem | None]:
         """But for those whose directory is out of service: that has a line."""
         offline = set(self._logs.directories.offline_paths)
         errors = {str(tp): error for tp, error in self._logs.refused.items()}
-        for partition in self._partitions.values():
-            if partition.failed and partition.log_dir not in offline:
-                name = str(partition.topic_partition)
-                why = partition.log.failure
-                errors[name] = why if why is not None else LogStorageError(name, f"{name} failed; see the broker's log")
+        for partitions in hosted_in_steps(self._partitions):
+            for partition in partitions:
+                if partition.failed and partition.log_dir not in offline:
+                    name, why = str(partition.topic_partition), partition.log.failure
+                    errors[name] = why or LogStorageError(name, f"{name} failed; see the broker's log")
+            yield None
         names = sorted(errors)
         for name in names[:MOST_LINES]:
             yield _of_error("log", name, errors[name])
@@ -154,19 +162,21 @@ class ProblemSearch:
             what = f"{partitions_are(len(more))} not compacted any more either"
             yield Problem(Level.WARNING, "cleaner", what, named(more), remedies.COMPACT)
 
-    def _of_led(self) -> Iterator[Problem]:
+    def _of_led(self, leaderless: Collection[str]) -> Iterator[Problem | None]:
         """A line for each broker that is missing, since that is what somebody starts or looks at: one that goes later
         has a line of its own. A partition that refuses writes is in no line of those that merely lack a replica."""
         refusing: dict[int, list[str]] = {}
         lacking: dict[int, list[str]] = {}
-        for partition in self._partitions.values():
-            leads = partition.leadership
-            if leads is None or not leads.is_under_replicated:
-                continue
-            of_broker = lacking if leads.has_enough_replicas else refusing
-            for broker_id in leads.replicas:
-                if broker_id not in leads.isr and broker_id not in partition.adding_replicas:
-                    of_broker.setdefault(broker_id, []).append(str(partition.topic_partition))
+        for partitions in hosted_in_steps(self._partitions):
+            for partition in partitions:
+                leads, name = partition.leadership, str(partition.topic_partition)
+                if leads is None or not leads.is_under_replicated or name in leaderless:
+                    continue
+                of_broker = lacking if leads.has_enough_replicas else refusing
+                for broker_id in leads.replicas:
+                    if broker_id not in leads.isr and broker_id not in partition.adding_replicas:
+                        of_broker.setdefault(broker_id, []).append(name)
+            yield None
         for broker_id, names in sorted(refusing.items()):
             what = f"{partitions_are(len(names))} under min.insync.replicas, {remedies.REFUSED}"
             yield self._of_missing(Level.ERROR, UNDER_MIN_ISR, what, names, broker_id)

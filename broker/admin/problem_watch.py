@@ -1,7 +1,8 @@
 """Tells of problems: `/status` asks what is wrong now, and the broker's log says once when one began and once when it
 ended, in the same words.
 
-A look that fails is a problem, too, and no more than that: what it had found by then is told, and the broker goes on.
+A look goes over all partitions in steps, between which others run: it yields after each. One that fails is a problem,
+too, and no more than that: what it had found by then is told, and the broker goes on.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from strandline.broker.admin import remedies
 from strandline.broker.admin.problems import Level, Problem, Tracker, moment
+from strandline.broker.steps import Steps, in_turns
 from strandline.runtime.beats import next_beat
 from strandline.runtime.environment import WallClock
 from strandline.runtime.logging import Logger, RateLimited
@@ -24,7 +26,8 @@ FAILURES_APART_S = 300.0
 class ProblemWatch:
     """`run` looks at each beat, until cancelled."""
 
-    def __init__(self, search: Callable[[], Iterable[Problem]], wall_clock: WallClock, log: Logger) -> None:
+    def __init__(self, search: Callable[[], Iterable[Problem | None]], wall_clock: WallClock, log: Logger) -> None:
+        """search: what is wrong now; None where a step of it is over."""
         self._search = search
         self._wall_clock = wall_clock
         self._log = log
@@ -33,21 +36,21 @@ class ProblemWatch:
         self.is_over = False
         """Set when the broker begins to shut down: what it gives up then is no problem."""
 
-    def now(self) -> list[dict[str, object]]:
+    def now(self) -> Steps[list[dict[str, object]]]:
         """For `/status`."""
+        found, _ = yield from self._look()
         if self.is_over:
             return []
-        found, _ = self._look()
         return [each.as_json() for each in self._tracker.look(found, self._wall_clock.now_ms())]
 
     async def run(self) -> None:
         while True:
             await next_beat(BEAT_S)
+            found, is_whole = await in_turns(self._look())
             if not self.is_over:  # what goes on has not ended because this broker ends
-                self._beat()
+                self._beat(found, is_whole)
 
-    def _beat(self) -> None:
-        found, is_whole = self._look()
+    def _beat(self, found: list[Problem], is_whole: bool) -> None:
         now_ms = self._wall_clock.now_ms()
         changes = self._tracker.beat(found, now_ms, is_whole=is_whole)
         for each, since_ms in changes.begun:
@@ -57,12 +60,15 @@ class ProblemWatch:
             lasted_s = round((now_ms - since_ms) / 1000)
             self._log.info("problem ended", where=each.where, what=each.what, since=moment(since_ms), lasted_s=lasted_s)
 
-    def _look(self) -> tuple[list[Problem], bool]:
+    def _look(self) -> Steps[tuple[list[Problem], bool]]:
         """What was found, and whether the search came to its end."""
         found: list[Problem] = []
         try:
             for each in self._search():
-                found.append(each)
+                if each is None:
+                    yield
+                else:
+                    found.append(each)
         except Exception as error:  # a bug of the search: no reason for a broker to end
             self._limited.error(FAILED, FAILED, error=repr(error), exc_info=error)
             what = f"{FAILED}, and what else is wrong may not be told: {error!r}"

@@ -22,18 +22,10 @@ from strandline.storage.manager.log_manager import LogManager
 REPLICAS_PER_STEP = 1000
 
 
-def offline_replicas(
-    broker_id: int, metadata: MetadataCache, partitions: Mapping[tuple[str, int], Partition], logs: LogManager
-) -> int:
-    """See the module. partitions: those that are hosted."""
-    failed = sum(partition.failed for partition in partitions.values())
-    return failed + sum(not_hosted(broker_id, metadata, partitions, logs))
-
-
 def not_hosted(
     broker_id: int, metadata: MetadataCache, partitions: Mapping[tuple[str, int], Partition], logs: LogManager
 ) -> Iterator[int]:
-    """How many of them have no partition here: step by step, to be added up, since as many may have to be looked at as
+    """How many of the last two rows there are: step by step, to be added up, since as many may have to be looked at as
     the cluster has. Who advances it may let others run between two."""
     missing = _whether_missing(broker_id, metadata, partitions, logs)
     while step := list(islice(missing, REPLICAS_PER_STEP)):

@@ -36,6 +36,7 @@ from strandline.broker.admin.pages import json_body
 from strandline.broker.metrics.csv_reporter import REPORTER, CsvReporter
 from strandline.broker.metrics.exposition import Exposition
 from strandline.broker.server import Broker
+from strandline.broker.steps import in_turns
 from strandline.runtime.config.reading import load_broker_config
 from strandline.runtime.production import tune_garbage_collection
 from strandline.testkit.cluster import MemoryCluster
@@ -145,16 +146,13 @@ class Cases:
         await reporter.report()
 
     async def _status(self, steps: Steps) -> None:
-        await trio.lowlevel.checkpoint()
-        json_body(self._broker.health.status())
+        json_body(await in_turns(self._broker.health.status()))
 
     async def _ready(self, steps: Steps) -> None:
-        await trio.lowlevel.checkpoint()
-        self._broker.health.waits()
+        await in_turns(self._broker.health.waits())
 
     async def _problems(self, steps: Steps) -> None:
-        await trio.lowlevel.checkpoint()
-        self._broker.health.problems.now()
+        await in_turns(self._broker.health.problems.now())
 
 
 class _Nowhere:

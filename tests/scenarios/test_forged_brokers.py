@@ -43,6 +43,7 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.cluster import MemoryCluster
+from support.at_once import at_once
 from support.kafka_client import KafkaClient
 from support.raw_client import RawClient
 
@@ -156,7 +157,7 @@ async def test_no_answer_to_a_client_no_status_and_no_line_of_a_log_has_a_key(au
                 asked += 1
         async with cluster.admin() as admin:
             told.append(repr(await admin.describe_configs(ConfigResource.BROKER, "1")))
-        told.append(repr(cluster.broker(1).health.status()))
+        told.append(repr(at_once(cluster.broker(1).health.status())))
         told.append(repr([*cluster.broker(1).metrics.collect()]))
         told += cluster.history  # last: what is told of these questions is in it
         assert asked > 5 and "host" in "".join(told)

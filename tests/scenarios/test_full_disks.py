@@ -14,6 +14,7 @@ from strandline.protocol.types import TopicPartition
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.disk.model import NoRoom
 from strandline.testkit.inspection import Ledger, read_all
+from support.at_once import at_once
 from support.scenario import LAG_TIME_MAX_S, T0, check_at_the_end, cluster_with_topic, numbered
 
 ALL = (1, 2, 3)
@@ -31,7 +32,7 @@ def free(cluster: MemoryCluster, broker_id: int) -> None:
 
 
 def full_paths(cluster: MemoryCluster, broker_id: int) -> list[str]:
-    status = cluster.broker(broker_id).health.status()["full_log_dirs"]
+    status = at_once(cluster.broker(broker_id).health.status())["full_log_dirs"]
     assert isinstance(status, list)
     return status
 

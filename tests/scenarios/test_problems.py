@@ -18,11 +18,12 @@ from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk import DiskSpace
 from strandline.storage.errors import LogStorageError
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
+from support.at_once import at_once
 from support.scenario import SESSIONS_ALONE, T0, cluster_with_topic, numbered
 
 
 def problems(cluster: MemoryCluster, broker_id: int) -> list[dict[str, Any]]:
-    found = cluster.broker(broker_id).health.status()["problems"]
+    found = at_once(cluster.broker(broker_id).health.status())["problems"]
     assert isinstance(found, list)
     return found
 
@@ -168,12 +169,12 @@ class Untellable(LogStorageError):
 async def test_a_look_that_fails_leaves_the_broker_ready_and_its_other_answers_whole(autojump_clock: MockClock) -> None:
     async with cluster_with_topic(properties=SESSIONS_ALONE) as (cluster, *_):
         health = cluster.broker(1).health
-        await cluster.until(lambda: health.waits() == (), "ready")
+        await cluster.until(lambda: at_once(health.waits()) == (), "ready")
         cluster.broker(1).log_manager.refused[TopicPartition("old", 0)] = Untellable("old-0", "")
         await trio.sleep(3 * BEAT_S)
         [found] = problems(cluster, 1)
         assert found["where"] == "problems" and "a bug" in found["what"]
-        assert health.waits() == () and health.status()["ready"]
+        assert at_once(health.waits()) == () and at_once(health.status())["ready"]
         [failed, began] = [line for line in cluster.history if "broker-1 " in line and "problem" in line]
         assert FAILED in failed and "problem began" in began
 
@@ -182,7 +183,7 @@ async def test_a_probe_of_whether_a_broker_is_ready_looks_for_no_problems(autoju
     async with cluster_with_topic(properties=SESSIONS_ALONE) as (cluster, *_):
         why = Untellable("old-0", "")
         cluster.broker(1).log_manager.refused[TopicPartition("old", 0)] = why
-        cluster.broker(1).health.waits()
+        at_once(cluster.broker(1).health.waits())
         assert why.looks == 0
-        cluster.broker(1).health.status()
+        at_once(cluster.broker(1).health.status())
         assert why.looks == 1

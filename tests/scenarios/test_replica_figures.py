@@ -10,6 +10,7 @@ from trio.testing import MockClock
 from scenarios.test_figures import ACTIVE, figures
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
+from support.at_once import at_once
 from support.reassigning import moves
 from support.replica_site import ReplicaSite
 from support.scenario import SESSIONS_ALONE, T0, cluster_with_topic, die, numbered
@@ -23,7 +24,7 @@ def offline(cluster: MemoryCluster, broker_id: int) -> float:
     """By `/metrics`, which agrees with `/status`; a replica counts as one of the broker's however it is."""
     found = figures(cluster, broker_id)[OFFLINE]
     assert figures(cluster, broker_id)["kafka_server_replicamanager_partitioncount"] == 1
-    partitions = cluster.broker(broker_id).health.status()["partitions"]
+    partitions = at_once(cluster.broker(broker_id).health.status())["partitions"]
     assert isinstance(partitions, dict) and partitions["offline"] == found
     return found
 

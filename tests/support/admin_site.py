@@ -9,8 +9,9 @@ import structlog
 import trio
 from structlog.testing import LogCapture
 
-from strandline.broker.admin.admin_port import AdminPort
-from strandline.broker.admin.pages import Answer, Page
+from strandline.broker.admin.admin_port import AdminPort, Scrape
+from strandline.broker.admin.pages import Answer
+from strandline.broker.steps import Steps
 from strandline.runtime.network import Address, Transport
 from strandline.testkit.network import MemoryNetwork
 
@@ -42,12 +43,14 @@ class Site:
         self.log = LogCapture()
         self._scope = trio.CancelScope()
         self._is_over = trio.Event()
-        self.metrics: Page = lambda _: Answer(200, {}, b"up 1\n")
+        self.metrics: Scrape = lambda _: Answer(200, {}, b"up 1\n")
 
-    def waits(self) -> tuple[str, ...]:
+    def waits(self) -> Steps[tuple[str, ...]]:
+        yield
         return self.health.waits()
 
-    def status(self) -> dict[str, object]:
+    def status(self) -> Steps[dict[str, object]]:
+        yield
         return self.health.status()
 
     async def run(self, nursery: trio.Nursery) -> None:

@@ -17,6 +17,7 @@ import strandline
 from strandline.runtime.network import TransportClosed
 from strandline.testkit.cluster import CLIENT, SESSION_TIMEOUT_MS, MemoryCluster
 from support.admin_site import NOT_READY, READY, Site, get, parse, read_all
+from support.at_once import at_once
 from support.scenario import T0, cluster_with_topic
 
 
@@ -160,7 +161,7 @@ async def test_two_requests_in_one_packet_are_both_answered(site: Site) -> None:
 
 
 def waits(cluster: MemoryCluster, broker_id: int) -> tuple[str, ...]:
-    return cluster.broker(broker_id).health.waits()
+    return at_once(cluster.broker(broker_id).health.waits())
 
 
 async def test_a_broker_is_ready_once_it_has_caught_up_and_stays_so(autojump_clock: Any) -> None:
@@ -204,7 +205,7 @@ async def test_a_log_that_was_not_loaded_is_told_apart_from_one_that_catches_up(
         await cluster.start_broker(3)
         await trio.sleep(5)
         assert waits(cluster, 3) == ("did not load what is damaged, see the log of the start: t-0",)
-        assert cluster.broker(3).health.status()["partitions"]["offline"] == 1
+        assert at_once(cluster.broker(3).health.status())["partitions"]["offline"] == 1
 
 
 async def test_a_broker_whose_session_ended_is_not_ready(autojump_clock: Any) -> None:
@@ -238,7 +239,7 @@ async def test_a_broker_that_leaves_is_not_ready_from_the_beginning_to_the_end(a
             nursery.start_soon(cluster.stop, 2)
             await trio.testing.wait_all_tasks_blocked()
             while cluster.nodes[2].is_up:
-                told.append(broker.health.waits())
+                told.append(at_once(broker.health.waits()))
                 await trio.sleep(0.001)
         assert len(told) > 3
         assert set(told) == {("shutting down",)}
@@ -247,7 +248,7 @@ async def test_a_broker_that_leaves_is_not_ready_from_the_beginning_to_the_end(a
 async def test_the_status_names_versions(autojump_clock: Any) -> None:
     cluster = MemoryCluster(brokers=1)
     async with cluster.running():
-        status = cluster.broker(1).health.status()
+        status = at_once(cluster.broker(1).health.status())
         assert status["time_ms"] == cluster.broker(1).environment.wall_clock.now_ms()
         assert status["versions"]["strandline"] == strandline.__version__
         assert status["versions"]["python"] == platform.python_version()
@@ -256,12 +257,14 @@ async def test_the_status_names_versions(autojump_clock: Any) -> None:
 
 async def test_the_status_counts_what_a_broker_leads(autojump_clock: Any) -> None:
     async with cluster_with_topic() as (cluster, _, _):
-        status = cluster.broker(1).health.status()
+        status = at_once(cluster.broker(1).health.status())
         assert status["partitions"] == {"hosted": 1, "led": 1, "under_replicated": 0, "offline": 0}
         assert status["live_brokers"] == [1, 2, 3]
         cluster.crash(2)
         await cluster.until(lambda: 2 not in cluster.isr(T0), "a smaller ISR")
-        await cluster.until(lambda: cluster.broker(1).health.status()["partitions"]["under_replicated"] == 1, "counted")
+        await cluster.until(
+            lambda: at_once(cluster.broker(1).health.status())["partitions"]["under_replicated"] == 1, "counted"
+        )
 
 
 async def test_the_port_of_a_broker_can_be_switched_off(autojump_clock: Any) -> None:

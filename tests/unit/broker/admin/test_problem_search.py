@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 from strandline.broker.admin import remedies
 from strandline.broker.admin.problem_search import MOST_LINES, ProblemSearch
-from strandline.broker.admin.problems import Level, Problem
+from strandline.broker.admin.problems import LEADERLESS, UNDER_REPLICATED, Level, Problem
 from strandline.broker.metadata_cache import MetadataCache, TopicMetadata
+from strandline.broker.steps import PARTITIONS_PER_STEP
 from strandline.protocol.messages import UpdateMetadataPartitionState
 from strandline.protocol.types import NO_BROKER, TopicId, TopicPartition
 from strandline.runtime.coordination import SessionState
@@ -45,7 +47,7 @@ class Site:
         )
 
     def found(self) -> list[Problem]:
-        return list(self.search())
+        return [each for each in self.search() if each is not None]
 
     def leads(self, index: int, isr: tuple[int, ...], *, minimum: int = 1, adding: tuple[int, ...] = ()) -> None:
         """t-index, on brokers 1 to 3 and those that are being added."""
@@ -74,6 +76,37 @@ def found(refused: int = 0, left_alone: list[Any] | None = None) -> list[Problem
     )
     site.left_alone = left_alone or []
     return site.found()
+
+
+def found_while(site: Site, change: Callable[[], object]) -> list[Problem]:
+    """change: what others do as soon as they may run."""
+    found, is_changed = [], False
+    for each in site.search():
+        if each is not None:
+            found.append(each)
+        elif not is_changed:
+            is_changed = True
+            change()
+    return found
+
+
+def test_what_gets_a_leader_while_it_is_looked_at_has_one_line() -> None:
+    site = Site()
+    site.metadata.controller_id = 1
+    site.knows(0, [1])
+    [told] = found_while(site, lambda: site.leads(0, (1,)))
+    assert (told.kind, told.where) == (LEADERLESS, "t-0")
+    site.metadata.topics["t"].partitions.clear()
+    assert {each.kind for each in site.found()} == {UNDER_REPLICATED}
+
+
+def test_what_goes_while_the_others_are_looked_at_is_told_no_more() -> None:
+    site = Site()
+    for index in range(PARTITIONS_PER_STEP + 1):
+        site.leads(index, (1, 2))
+    last = TopicPartition("t", PARTITIONS_PER_STEP)
+    [told] = found_while(site, lambda: site.partitions.pop(last))
+    assert len(told.led) == PARTITIONS_PER_STEP and str(last) not in told.led
 
 
 def test_nothing_is_wrong_with_nothing() -> None:

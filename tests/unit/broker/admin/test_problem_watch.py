@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any, cast
 
 import structlog
 import trio
@@ -13,6 +14,7 @@ from strandline.broker.admin.problem_watch import BEAT_S, FAILED, ProblemWatch
 from strandline.broker.admin.problems import Level, Problem
 from strandline.cli.cluster_problems import problem_lines
 from strandline.testkit.environment import VirtualWallClock
+from support.at_once import at_once
 
 FOUND = Problem(Level.WARNING, "kind", "it lacks something", "here", "mend it")
 
@@ -45,9 +47,18 @@ async def test_what_goes_on_while_the_broker_shuts_down_is_not_said_to_have_ende
     assert site.told() == ["problem began"]
 
 
+async def test_a_look_that_the_shutdown_overtakes_tells_nothing() -> None:
+    site = Site()
+    site.found = cast(Any, [None, FOUND])
+    look = site.watch.now()
+    next(look)
+    site.watch.is_over = True
+    assert at_once(look) == []
+
+
 async def test_the_log_says_since_when_in_the_words_of_the_status(autojump_clock: MockClock) -> None:
     site = Site()
-    [shown] = site.watch.now()
+    [shown] = at_once(site.watch.now())
     with trio.move_on_after(2.5 * BEAT_S):
         await site.watch.run()
     site.found = []
@@ -86,7 +97,7 @@ async def test_a_search_that_fails_ends_nothing_and_is_a_problem(autojump_clock:
     assert site.told() == ["problem began", FAILED, "problem began"], "and the first one has not ended"
     assert site.logs.entries[1]["exc_info"] is site.found
     for _ in range(50):
-        [shown] = site.watch.now()
+        [shown] = at_once(site.watch.now())
     assert shown["where"] == "problems" and "RuntimeError('a bug')" in str(shown["what"])
     assert site.told().count(FAILED) == 1, "however often it is asked"
     site.found = [FOUND]
@@ -102,4 +113,4 @@ async def test_what_a_search_had_found_before_it_failed_is_told() -> None:
 
     site = Site()
     site.watch = ProblemWatch(search, VirtualWallClock(), site.log)
-    assert [each["where"] for each in site.watch.now()] == ["here", "problems"]
+    assert [each["where"] for each in at_once(site.watch.now())] == ["here", "problems"]
