@@ -11,7 +11,7 @@ whichever broker runs on this machine.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -68,6 +68,15 @@ def named_ports(texts: tuple[str, ...]) -> dict[int, Address]:
             raise click.UsageError(f"--admin '{text}' names no port; give for example {name}=localhost:9644")
         found[int(name)] = address
     return found
+
+
+def check_named(named: Iterable[int], running: Collection[int], away: Collection[int] = ()) -> None:
+    """UsageError where `--admin` is for a broker that there is not: its id is wrong, and nobody would be asked there.
+    away: brokers that are known, and may be named though they do not run."""
+    for broker_id in named:
+        if broker_id not in running and broker_id not in away:
+            known = ", ".join(map(str, running))
+            raise click.UsageError(f"--admin: there is no broker {broker_id} that runs; those are {known}")
 
 
 def admin_port(admin: Admin, broker: BrokerView) -> Address:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import click
 
-from strandline.cli.admin_ports import named_ports
+from strandline.cli.admin_ports import check_named, named_ports
 from strandline.cli.check_findings import Advice, Unknown
 from strandline.cli.cluster_checks import CLUSTER_CHECKS, Check, problems_told
 from strandline.cli.cluster_facts import ClusterFacts, cluster_facts
@@ -45,10 +45,7 @@ def examine_cluster(session: Session, servers: str, told: tuple[str, ...], outpu
     limits = {"default_api_timeout_ms": TIMEOUT_MS}
     with session.admin(servers, **limits) as admin, session.consumer(servers, **limits) as consumer:
         facts = cluster_facts(session, admin, consumer, ports)
-    for broker_id in ports:
-        if broker_id not in facts.brokers:
-            known = ", ".join(map(str, facts.brokers))
-            raise click.UsageError(f"--admin: there is no broker {broker_id} that runs; those are {known}")
+    check_named(ports, facts.brokers)
     verdicts = verdicts_on(facts)
     is_well = all(each.level != "FAIL" for each in verdicts)
     if output == "json":

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.admin_ports import NotTold, admin_port, admin_ports_option, named_ports, scraped, status_of
+from strandline.cli.admin_ports import (
+    NotTold,
+    admin_port,
+    admin_ports_option,
+    check_named,
+    named_ports,
+    scraped,
+    status_of,
+)
 from strandline.cli.cluster_picture import ClusterPicture, PlanFigures, figures, look
 from strandline.cli.json_files import write_assignment
 from strandline.cli.load_text import can_be_judged, indicators_of_weights, next_commands, percent, show_load
@@ -170,10 +178,7 @@ def _observed(session: Session, admin: Admin, named: Mapping[int, Address], inte
 
     picture = look(admin, needs_controller=False)
     cluster = admin.describe_cluster()
-    for broker_id in named:
-        if broker_id not in picture.racks:
-            known = ", ".join(map(str, picture.racks))
-            raise click.UsageError(f"--admin: there is no broker {broker_id} that runs; those are {known}")
+    check_named(named, picture.racks)
     ports: dict[int, Address] = {}
     before: dict[int, Look] = {}
     passed: dict[int, Passed] = {}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from strandline.cli.admin_ports import admin_ports_option, named_ports
+from strandline.cli.admin_ports import admin_ports_option, check_named, named_ports
 from strandline.cli.cluster_problems import problem_lines
 from strandline.cli.cluster_state import read_state
 from strandline.cli.options import LOOK_TIMEOUT_MS, bootstrap_option, output_option, show_json
@@ -50,6 +50,9 @@ def status(ctx: click.Context, bootstrap: str | None, told: tuple[str, ...], out
         servers = bootstrap_of(session, bootstrap)
         with session.admin(servers, default_api_timeout_ms=LOOK_TIMEOUT_MS) as admin:
             report = remote_report(admin, servers, ports)
+    states = {each["id"]: each["state"] for each in report["brokers"]}
+    running = [broker_id for broker_id, state in states.items() if state in ("up", "silent")]
+    check_named(ports, running, away=states)
     if output == "json":
         show_json("status", **report)
     else:

@@ -130,7 +130,7 @@ def site(shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     shell.cluster.groups["g"] = GroupView("g", "Empty", "consumer", "", 1, ())
     shell.cluster.committed["g"] = {T0: GroupOffset(1)}
     shell.cluster.recovered = {T0: FOUND}
-    report = {"data_dir": "d", "healthy": True}
+    report = {"data_dir": "d", "healthy": True, "brokers": []}
     for command in (cluster_commands, status_command):
         monkeypatch.setattr(command, "embedded_report", lambda *_: report)
     monkeypatch.setattr(cluster.EmbeddedCluster, "recorded", lambda folder: cluster.EmbeddedCluster(folder))

@@ -211,6 +211,14 @@ def test_what_each_leader_tells_of_a_missing_broker_is_one_line_with_all_their_p
     assert "(8 min)" in told and apart.startswith("warning: broker 1, a-0, …: 5 partitions are")
 
 
+def test_an_admin_port_of_a_broker_that_there_is_not_is_a_usage_error(status: Any, brokers: Brokers) -> None:
+    brokers.registered = [1, 2]
+    ran = status("--admin", "9=nowhere:1")
+    assert (ran.code, ran.out) == (2, "") and "--admin: there is no broker 9 that runs; those are 1, 2" in ran.err
+    ran = status("--admin", "3=nowhere:1")
+    assert ran.code == 1 and "broker 3, which holds replicas, does not run" in ran.out, "the ports of all may be named"
+
+
 def test_programs_get_every_broker_and_each_problem_with_its_moment(status: Any, brokers: Brokers) -> None:
     brokers.registered, brokers.isr, brokers.problems[1] = [1, 2], [1, 2], [GONE]
     document = json.loads(status("--output", "json").out)
