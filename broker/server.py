@@ -203,8 +203,8 @@ class Broker:
         self.unflushed_connections = UnflushedConnections()
         self.work = WorkQueue(self.config.queued_max_requests)
         self._build_data_plane(self.unflushed_connections.flush, self.work.put)
-        self._build_control()
         self.quotas = Quotas(self.config_changes.config, self.coordination, self._log)
+        self._build_control()
         self.channel = self._build_channel()
         self._follow_changes()
         self._limit_by_quotas()
@@ -295,6 +295,12 @@ class Broker:
             self.broker_id, self.config_changes.dynamic, self.data.metadata, self.coordination, self._log
         )
         self.creations = AutomaticCreations(self.controller_link.ask, self._log)
+        current = self.config_changes.config
+        self.mutations = MutationGate(
+            self.quotas.sensors[CONTROLLER_MUTATION_RATE],
+            self.data.metadata.partitions_of,
+            lambda: current.value.num_partitions,
+        )
         self.producer_ids = ProducerIdHandler(
             partial(take_block, self.coordination, self.broker_id), self.unflushed_connections.flush, self._log
         )
@@ -316,7 +322,7 @@ class Broker:
             cluster_id=self._cluster_id,
             software_version=__version__,
             broker_key=self.registration.broker_key,
-            create_topic=self.creations.add,
+            create_topics=partial(self.mutations.create_automatically, self.creations.add),
         )
         environment, checkpoints = self.environment, self.data.checkpoints
         self.housekeeping = Housekeeping(self.config, environment, self.log_manager, replicas, checkpoints)
@@ -327,15 +333,10 @@ class Broker:
 
     def _limit_by_quotas(self) -> None:
         """They are read before anybody is served, and again when they change."""
-        quotas, metadata, current = self.quotas, self.data.metadata, self.config_changes.config
+        quotas = self.quotas
         for kind, (read_again, troubled) in quotas.readers().items():
             self.config_changes.kinds[kind] = EntityKind(read_again, troubled)
-        mutations = MutationGate(
-            quotas.sensors[CONTROLLER_MUTATION_RATE],
-            metadata.partitions_of,
-            lambda: current.value.num_partitions,
-        )
-        quotas.limit(self.channel, QuotaGate(quotas.sensors), mutations)
+        quotas.limit(self.channel, QuotaGate(quotas.sensors), self.mutations)
 
     def _build_channel(self) -> RequestChannel:
         config = self.config

@@ -79,9 +79,9 @@ class QueryHandler:
         cluster_id: str,
         software_version: str,
         broker_key: str,
-        create_topic: Callable[[str, str], None],
+        create_topics: Callable[[list[str], RequestInHand[MetadataRequest]], None],
     ) -> None:
-        """`create_topic(name, who asked)` starts an automatic creation and returns at once."""
+        """`create_topics(names, request)` starts automatic creations for who asks and returns at once."""
         self._logs = logs
         self._replicas = replicas
         self._burst = burst
@@ -90,7 +90,7 @@ class QueryHandler:
         self._cluster_id = cluster_id
         self._software_version = software_version
         self._broker_key = broker_key
-        self._create_topic = create_topic
+        self._create_topics = create_topics
 
     # --- ApiVersions -------------------------------------------------------------------------------------------
 
@@ -130,11 +130,11 @@ class QueryHandler:
     def _describe(self, request: RequestInHand[MetadataRequest], names: list[str], ids: list[TopicId]) -> Iterator[int]:
         """Topic by topic, each as it is at its turn; the brokers as they are at the first: who is named as a leader is
         among the brokers of the answer."""
-        answer, alive = self._brokers(request), self._metadata.brokers
+        answer, alive, missing = self._brokers(request), self._metadata.brokers, list[str]()
         for name in names:
             if request.message.topics is None and name not in self._metadata.topics:
                 continue  # it went meanwhile, and nobody asked for it
-            topic = self._topic(name, request, alive)
+            topic = self._topic(name, request, alive, missing)
             answer.topics.append(topic)
             yield 1 + len(topic.partitions)
         for topic_id in ids:
@@ -142,9 +142,11 @@ class QueryHandler:
             if found is None:
                 topic = MetadataTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, [], topic_id)
             else:
-                topic = self._topic(found, request, alive)
+                topic = self._topic(found, request, alive, missing)
             answer.topics.append(topic)
             yield 1 + len(topic.partitions)
+        if missing:
+            self._create_topics(missing, request)
         request.respond(answer)
 
     def _brokers(self, request: RequestInHand[MetadataRequest]) -> MetadataResponse:
@@ -166,7 +168,10 @@ class QueryHandler:
             unfinished_deletions=self._metadata.unfinished_deletions if request.message.topics is None else [],
         )
 
-    def _topic(self, name: str, request: RequestInHand[MetadataRequest], alive: Container[int]) -> MetadataTopic:
+    def _topic(
+        self, name: str, request: RequestInHand[MetadataRequest], alive: Container[int], missing: list[str]
+    ) -> MetadataTopic:
+        """missing: gets the name, too, where the topic is to be created."""
         known = self._metadata.topics.get(name)
         if known is not None:
             partitions = [_partition(state, alive) for _, state in sorted(known.partitions.items())]
@@ -182,7 +187,7 @@ class QueryHandler:
         if self._metadata.version == 0:  # nothing is known yet: the topic may well exist
             return MetadataTopic(ErrorCode.LEADER_NOT_AVAILABLE, name, [])
         if request.message.allow_auto_topic_creation and self._replicas.config.auto_create_topics_enable:
-            self._create_topic(name, str(request.context.peer))
+            missing.append(name)
             return MetadataTopic(ErrorCode.LEADER_NOT_AVAILABLE, name, [])
         return MetadataTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, [])
 

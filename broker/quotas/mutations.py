@@ -5,6 +5,9 @@ for is not divided. While something is owed, whoever speaks a version that knows
 with THROTTLING_QUOTA_EXCEEDED and the time after which to repeat (strict); older ones get what they ask for, and are
 muted. What fails is not counted, nor is what is only validated. What is not done in time is: it goes on.
 
+Topics that are created because Metadata named them count for who asked, at the broker that was asked. While something
+is owed they are not created: who asks is told to wait and to ask again, as for any topic that is on its way.
+
 Source: ControllerMutationQuotaManager of Kafka 3.9, KIP-599.
 """
 
@@ -21,6 +24,7 @@ from strandline.broker.network.dialects import Regions
 from strandline.broker.network.dialects.kafka import KAFKA
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import Handler
+from strandline.broker.network.request_context import RequestContext
 from strandline.broker.quotas.gate import throttled
 from strandline.broker.quotas.holding import mute
 from strandline.broker.quotas.sensors import Sensor, Sensors
@@ -69,10 +73,8 @@ class MutationGate:
         return partial(self._limited, handler) if api.key in FIRST_STRICT and self._sensors.bounds else handler
 
     async def _limited(self, handler: Handler, request: RequestInHand[Any]) -> Any:
-        context = request.context
         now = trio.current_time()
-        of_client = not context.is_inter_broker
-        sensor = self._sensors.of(context.principal, context.client_id, now) if of_client else None
+        sensor = self._sensor(request.context)
         asked = None if sensor is None else self._asked(request.message)
         if sensor is None or asked is None or not asked.topics:
             return await handler(request)
@@ -106,7 +108,6 @@ class MutationGate:
         message: Message | None,
         regions: Regions,
     ) -> tuple[Message, Regions] | None:
-        now = trio.current_time()
         if message is None:
             return None
         place = _results_of(message)
@@ -116,12 +117,40 @@ class MutationGate:
                 sensor.give_back(count, counted)
         if refusal is not None:
             message = msgspec.structs.replace(message, **{place: [*results, *getattr(refusal, place)]})
-        owed_s = sensor.meter.owed_s(now)
-        if owed_s:
-            mute(request.connection, sensor, owed_s)
-            request.note_throttled(owed_s)
-            message = throttled(message, owed_s)
-        return message, regions
+        return _held(sensor, request, message), regions
+
+    def create_automatically(
+        self,
+        create: Callable[[str, str, Callable[[], Callable[[], None]]], None],
+        names: list[str],
+        request: RequestInHand[Any],
+    ) -> None:
+        """Have these topics created that Metadata named, for as long as nothing is owed. `create(name, who asks,
+        charge)` calls charge if a creation begins, and what that returns if nothing comes of it."""
+        context, partitions = request.context, self._default_partitions()
+        sensor = self._sensor(context)
+
+        def charge() -> Callable[[], None]:
+            if sensor is None:
+                return lambda: None
+            sensor.take(partitions, trio.current_time())
+            return partial(sensor.give_back, partitions, sensor.meter.counted)
+
+        for name in names:
+            if sensor is None or sensor.meter.is_free(trio.current_time()):
+                create(name, str(context.peer), charge)
+        if sensor is not None:
+            request.on_answer(partial(self._named, sensor, request))
+
+    def _named(
+        self, sensor: Sensor, request: RequestInHand[Any], message: Message | None, regions: Regions
+    ) -> tuple[Message, Regions] | None:
+        return None if message is None else (_held(sensor, request, message), regions)
+
+    def _sensor(self, context: RequestContext) -> Sensor | None:
+        if context.is_inter_broker:
+            return None
+        return self._sensors.of(context.principal, context.client_id, trio.current_time())
 
     def _asked(self, message: Request) -> _Asked | None:
         replaced = partial(msgspec.structs.replace, message)
@@ -140,6 +169,16 @@ class MutationGate:
         if topic.assignments:
             return len(topic.assignments)
         return topic.num_partitions if topic.num_partitions > 0 else self._default_partitions()
+
+
+def _held(sensor: Sensor, request: RequestInHand[Any], message: Message) -> Message:
+    """The answer, which tells for how long its connection is muted, where something is owed."""
+    owed_s = sensor.meter.owed_s(trio.current_time())
+    if not owed_s:
+        return message
+    mute(request.connection, sensor, owed_s)
+    request.note_throttled(owed_s)
+    return throttled(message, owed_s)
 
 
 def _results_of(message: Message) -> str:

@@ -28,6 +28,7 @@ from strandline.protocol.messages import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     MetadataRequest,
+    MetadataResponse,
     OffsetForLeaderEpochRequest,
     Request,
 )
@@ -205,6 +206,49 @@ async def test_partitions_are_created_at_the_rate_of_the_quota_whatever_its_clie
             await during(SAVED_UP_S + MINUTE_S, *loops, *(partial(create, each) for each in many))
         in_a_minute = sum(at >= began for at in made)
         assert in_a_minute / (MUTATIONS_PER_S * MINUTE_S) == pytest.approx(1, abs=0.05)
+
+
+async def test_topics_that_are_named_are_created_at_the_rate_of_the_quota(autojump_clock: MockClock) -> None:
+    """By many connections and client ids that ask for their metadata, of both dialects, ten at a time."""
+    async with cluster_of_one() as cluster:
+        fresh, told_ms = names(), list[int]()
+
+        async def ask(connection: Connection) -> None:
+            answer, _ = await connection.roundtrip(MetadataRequest([next(fresh) for _ in range(10)], True))
+            assert isinstance(answer, MetadataResponse)
+            assert {each.error_code for each in answer.topics} == {ErrorCode.LEADER_NOT_AVAILABLE}
+            told_ms.append(answer.throttle_time_ms)
+            await trio.sleep(0.2)
+
+        async def ask_as_kafka(client: KafkaClient) -> None:
+            topics = [{"name": next(fresh)} for _ in range(10)]
+            await client.ask(ApiKey.METADATA, 8, topics=topics, allow_auto_topic_creation=True)
+            await trio.sleep(0.2)
+
+        made, before = cluster.broker(1).data.metadata.topics, list[int]()
+
+        async def count() -> None:
+            await trio.sleep(SAVED_UP_S)
+            before.append(len(made))
+            await trio.sleep(MINUTE_S)
+
+        kept, kafka = await connect(cluster), await kafka_client(cluster)
+        async with with_a_bystander(cluster, partial(alter, cluster, ANYONE, controller_mutation_rate=MUTATIONS_PER_S)):
+            loops = [partial(ask, kept), partial(ask_as_kafka, kafka), *[partial(anew, cluster, fresh, ask)] * 3]
+            await during(SAVED_UP_S + MINUTE_S, count, *loops)
+        assert (len(made) - before[0]) / (MUTATIONS_PER_S * MINUTE_S) == pytest.approx(1, abs=0.05)
+        assert max(told_ms) > 0
+
+
+async def test_a_topic_that_is_named_and_cannot_be_created_does_not_count(autojump_clock: MockClock) -> None:
+    async with MemoryCluster(1, config={"default.replication.factor": "3"}).running() as cluster:
+        await alter(cluster, ANYONE, controller_mutation_rate=0.1)
+        connection = await connect(cluster)
+        for number in range(5):
+            answer, _ = await connection.roundtrip(MetadataRequest([f"t-{number}"], True))
+            assert isinstance(answer, MetadataResponse) and answer.throttle_time_ms == 0
+            await trio.sleep(0.5)
+        assert "automatic creation failed" in "".join(cluster.history)
 
 
 def create(topic: str, timeout_ms: int) -> Request:

@@ -266,7 +266,7 @@ class ReplicaSite:
             cluster_id="c",
             software_version="1",
             broker_key="",
-            create_topic=lambda *_: None,
+            create_topics=lambda *_: None,
         )
 
     def housekeeping(self) -> Housekeeping:

@@ -56,7 +56,9 @@ class Queries:
             cluster_id="the-cluster",
             software_version="1.2.3",
             broker_key="its key",
-            create_topic=lambda name, asked_by: self.created.append((name, asked_by)),
+            create_topics=lambda names, request: self.created.extend(
+                (name, str(request.context.peer)) for name in names
+            ),
         )
 
     def metadata(self, *names: str, listener: str = "PLAINTEXT", create: bool = False) -> MetadataResponse:

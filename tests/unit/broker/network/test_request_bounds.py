@@ -234,7 +234,7 @@ async def test_a_topic_that_goes_while_all_are_listed_is_left_out_and_not_made_a
         cluster_id="c",
         software_version="1",
         broker_key="",
-        create_topic=lambda name, _: created.append(name),
+        create_topics=lambda names, _: created.extend(names),
     )
     for number in range(MANY):
         site.update_metadata(m.UpdateMetadataPartitionState(0, 1, 1, 0, [1], 0, [1]), topic=f"n{number:05}")
@@ -298,7 +298,7 @@ async def test_clients_read_the_brokers_own_topics_and_neither_write_nor_create_
     site: ReplicaSite, queries: QueryHandler, name: str, autojump_clock: MockClock
 ) -> None:
     created: list[Any] = []
-    queries._create_topic = lambda *asked: created.append(asked)
+    queries._create_topics = lambda *asked: created.append(asked)
 
     def metadata(*, create: bool) -> m.MetadataTopic:
         hand = Hand(m.MetadataRequest([name], create))
