@@ -35,7 +35,7 @@ from strandline.broker.handlers.orders import OrderHandlers
 from strandline.broker.handlers.producer_ids import ProducerIdHandler
 from strandline.broker.handlers.queries import QueryHandler
 from strandline.broker.handlers.quotas import QuotaHandlers
-from strandline.broker.membership.broker_key import draw_key
+from strandline.broker.membership.broker_key import draw_key, is_key
 from strandline.broker.membership.cluster_identity import find_cluster
 from strandline.broker.membership.leaving import leave_cluster
 from strandline.broker.membership.producer_ids import take_block
@@ -208,8 +208,9 @@ class Broker:
         self.channel = self._build_channel()
         self._follow_changes()
         self._limit_by_quotas()
+        network, is_known = self.environment.network, partial(is_key, key=self.registration.broker_key)
         self.listeners = Listeners(
-            self.config_changes.config, self.environment.network, self.channel, self._log, self.quotas.connections
+            self.config_changes.config, network, self.channel, self._log, self.quotas.connections, is_known
         )
         self._add_metrics()
         self.health = HealthCheck(

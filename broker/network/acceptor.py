@@ -1,7 +1,8 @@
 """One listener: accepts connections within the limits and deals them out to the processors, round robin.
 
-A refused connection is closed at once, with one rate-limited line; one from an address that connects too fast is kept
-unserved for a while first, so that whoever connects again and again has to wait. All count as open while they are. When
+A refused connection is closed at once, with one rate-limited line. One from an address that connects too fast is kept
+unserved for a while first, so that whoever connects again and again has to wait; but who shows meanwhile that it is a
+broker is served: clients may come from the same address. All count as open while they are. When
 the process has no descriptor or memory left (EMFILE, ENFILE, ENOBUFS, ENOMEM) the acceptor backs off: connections that
 are being served may free some.
 """
@@ -15,6 +16,7 @@ from typing import Protocol
 
 import trio
 
+from strandline.broker.network.first_request import IsKey
 from strandline.broker.network.limits import ConnectionQuota, ListenerQuota
 from strandline.broker.network.processor import Processor
 from strandline.broker.network.request_context import RequestContext
@@ -52,6 +54,11 @@ class CreationRates(Protocol):
         """For how long a new connection from there is kept before it is closed; 0: it is served."""
 
 
+def _nobody_is_known(key: str) -> bool:
+    """Where there are no other brokers."""
+    return False
+
+
 class Acceptor:
     """See the module. `bind` first, so that the real port is known before anybody is told of it; then `run`."""
 
@@ -63,13 +70,15 @@ class Acceptor:
         quota: ConnectionQuota | ListenerQuota,
         log: Logger,
         rates: CreationRates | None = None,
+        is_key: IsKey = _nobody_is_known,
     ) -> None:
-        """rates: None: connections are accepted as fast as they come."""
+        """rates: None: connections are accepted as fast as they come. is_key: by which brokers show what they are."""
         self.config = config
         self._network = network
         self._processors = processors
         self._quota = quota
         self._rates = None if config.is_brokers_own else rates
+        self._is_key = is_key
         self._log = RateLimited(log)
         self._next = 0
         self._listener: Listener | None = None
@@ -125,22 +134,21 @@ class Acceptor:
             return
         processor = self._processors[self._next % len(self._processors)]
         self._next += 1
+        context = RequestContext(self.config.name, False, peer)  # a broker shows its key, wherever it comes in
+        on_closed = _once(lambda: self._quota.give_back(host))
         if self._rates is not None:
             now = trio.current_time()
             self._rates.note_accepted(now)
             held_s = self._rates.refused_for_s(host, now)
             if held_s:
                 why = "its address exceeds its connection_creation_rate (strandline quotas describe)"
-                self._refused(peer, why)
-                processor.close_later(transport, held_s, _once(lambda: self._quota.give_back(host)))
+                self._refused(peer, why, "refusing a connection unless it is a broker's")
+                processor.hold(transport, context, on_closed, held_s, self._is_key)
                 return
-        context = RequestContext(self.config.name, False, peer)  # a broker shows its key, wherever it comes in
-        processor.adopt(transport, context, _once(lambda: self._quota.give_back(host)))
+        processor.adopt(transport, context, on_closed)
 
-    def _refused(self, peer: Address, why: str) -> None:
-        self._log.warning(
-            ("refused", peer.host), "refusing a connection", peer=str(peer), listener=self.config.name, why=why
-        )
+    def _refused(self, peer: Address, why: str, event: str = "refusing a connection") -> None:
+        self._log.warning((event, peer.host), event, peer=str(peer), listener=self.config.name, why=why)
 
 
 def _once(action: Callable[[], None]) -> Callable[[], None]:

@@ -11,6 +11,7 @@ from functools import partial
 import trio
 
 from strandline.broker.network.acceptor import Acceptor, CreationRates, ListenerConfig
+from strandline.broker.network.first_request import IsKey
 from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota, ListenerQuota
 from strandline.broker.network.processor import Processor
 from strandline.broker.network.request_channel import RequestChannel
@@ -32,9 +33,10 @@ class Listeners:
         network: Network,
         channel: RequestChannel,
         log: Logger,
-        rates: CreationRates | None = None,
+        rates: CreationRates,
+        is_key: IsKey,
     ) -> None:
-        """rates: how fast connections may be made; None: as fast as they come."""
+        """rates: how fast connections may be made. is_key: by which brokers show what they are, and are served."""
         config = current.value
         limits = ConnectionLimits(
             max_frame_bytes=config.socket_request_max_bytes,
@@ -75,6 +77,7 @@ class Listeners:
                 self._quota_of(listener.name),
                 log,
                 rates,
+                is_key,
             )
             for listener in config.listeners
         ]

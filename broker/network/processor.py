@@ -20,6 +20,7 @@ from collections.abc import Callable
 import trio
 
 from strandline.broker.network.connection import Connection, Debt
+from strandline.broker.network.first_request import IsKey, first_of_broker
 from strandline.broker.network.held_bytes import HELD_READ_BYTES, Charge
 from strandline.broker.network.limits import ConnectionLimits
 from strandline.broker.network.request import RequestInHand
@@ -78,8 +79,11 @@ class Processor:
         self._retired = True
         self._one_ended.unpark_all()
 
-    def adopt(self, transport: Transport, context: RequestContext, on_closed: Callable[[], None]) -> None:
-        """Serve this connection from now on; `on_closed` is called exactly once, however it ends."""
+    def adopt(
+        self, transport: Transport, context: RequestContext, on_closed: Callable[[], None], received: bytes = b""
+    ) -> None:
+        """Serve this connection from now on, of which so much is received; `on_closed` is called exactly once, however
+        it ends."""
         if self._nursery is None or self._stopping:
             transport.close()
             on_closed()
@@ -88,22 +92,47 @@ class Processor:
         connection = Connection(
             transport, context, self._limits, channel.dirty, channel.counts, channel.read_failed, channel.warm
         )
+        connection.kept = received
         self._nursery.start_soon(self._serve, connection, on_closed, name=f"connection {context.peer}")
 
-    def close_later(self, transport: Transport, held_s: float, on_closed: Callable[[], None]) -> None:
-        """Read nothing from this connection, and close it after so long."""
+    def hold(
+        self,
+        transport: Transport,
+        context: RequestContext,
+        on_closed: Callable[[], None],
+        held_s: float,
+        is_key: IsKey,
+    ) -> None:
+        """Serve this connection as soon as its first request shows such a key of a broker; one that does not is read
+        no further, and closed after so long."""
         if self._nursery is None or self._stopping:
             transport.close()
             on_closed()
             return
-        self._nursery.start_soon(self._close_later, transport, held_s, on_closed, name="a connection to be closed")
+        self._nursery.start_soon(
+            self._hold, transport, context, on_closed, held_s, is_key, name=f"held connection {context.peer}"
+        )
 
-    async def _close_later(self, transport: Transport, held_s: float, on_closed: Callable[[], None]) -> None:
+    async def _hold(
+        self,
+        transport: Transport,
+        context: RequestContext,
+        on_closed: Callable[[], None],
+        held_s: float,
+        is_key: IsKey,
+    ) -> None:
+        first: bytes | None = None
         try:
-            await trio.sleep(held_s)
+            with trio.move_on_after(held_s):
+                first = await first_of_broker(transport, is_key)
+                if first is None:
+                    await trio.sleep_forever()
         finally:
-            transport.close()
-            on_closed()
+            if first is None:
+                transport.close()
+                on_closed()
+            else:
+                self.adopt(transport, context, on_closed, first)
             self._one_ended.unpark_all()
 
     async def stop(self, deadline_s: float) -> None:
@@ -145,7 +174,7 @@ class Processor:
     async def _read(self, connection: Connection) -> str:
         """The reader: turn after turn until the connection ends. Returns why it ended."""
         try:
-            next_ = Next.READ
+            next_ = Next.YIELD if connection.kept else Next.READ
             while True:
                 if next_ is Next.READ:
                     await connection.wait_readable()

@@ -20,6 +20,7 @@ Source: ClientQuotaManager.DefaultQuotaCallback and QuotaConfigs of Kafka 3.9, K
 
 from __future__ import annotations
 
+import ipaddress
 import math
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -135,12 +136,19 @@ def read_quota(entity: QuotaEntity, key: str, text: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
+    lowest = max(known.lowest, 1) if _must_get_in(entity.ip) else known.lowest
     whole = math.isfinite(value) and abs(value - round(value)) < 1e-6
-    is_low = value < known.lowest if known.is_whole else value <= known.lowest
+    is_low = value < lowest if known.is_whole else value <= lowest
     if not math.isfinite(value) or is_low or value > known.highest or (known.is_whole and not whole):
-        kind = f"a whole number, {known.lowest} or more" if known.is_whole else f"a number above {known.lowest}"
+        kind = f"a whole number, {lowest} or more" if known.is_whole else f"a number above {lowest}"
         raise InvalidQuota(f"{key}={text[:40]!r} of {entity.path}: allowed is {kind} ({known.unit})")
     return round(value) if known.is_whole else value
+
+
+def _must_get_in(ip: str | None) -> bool:
+    """With 0 no connection is served. An address may be kept out so, but not all of them, nor a broker's own machine:
+    nobody would be left who could remove that."""
+    return ip is not None and (ip == DEFAULT or ipaddress.ip_address(address_at(ip)).is_loopback)
 
 
 def quota_text(value: float) -> str:

@@ -15,7 +15,7 @@ from strandline.protocol.api import ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import CONFIG_PATH, ConfigZnode
-from strandline.runtime.network import TransportClosed
+from strandline.runtime.network import Address, TransportClosed
 from strandline.testkit.cluster import MemoryCluster
 from support.kafka_client import KafkaClient
 from support.kafka_frames import kafka_frame
@@ -317,6 +317,7 @@ async def test_wrong_values_are_named_and_the_last_good_one_counts(autojump_cloc
         (QuotaOwner(ip="nonsense/4"), {"connection_creation_rate": 1.0}, "'nonsense/4' is no IP address"),
         (QuotaOwner(ip="localhost"), {"connection_creation_rate": 1.0}, "names are not looked up"),
         (QuotaOwner(ip="300.1.1.1"), {"connection_creation_rate": 1.0}, "is no IP address"),
+        (QuotaOwner(ip=DEFAULT_ENTITY), {"connection_creation_rate": 0.0}, "a whole number, 1 or more"),
         (QuotaOwner(), {"producer_byte_rate": 1.0}, "none is named"),
     ],
 )
@@ -329,6 +330,26 @@ async def test_what_makes_no_sense_is_refused_with_what_is_allowed(
         assert told in str(caught.value)
         await trio.sleep(1)
         assert await admin.describe_quotas() == {}
+
+
+async def test_no_quota_of_connections_cuts_brokers_off_from_each_other(autojump_clock: MockClock) -> None:
+    """Clients come from the address of the controller's broker, too, and are kept out altogether."""
+    async with MemoryCluster(3).running() as cluster, cluster.admin() as admin:
+        await admin.create_topic("t", 1, 3)
+        controllers = cluster.network.node("broker-1")
+        controllers.host = "10.0.0.1"
+        owner = QuotaOwner(ip=controllers.host)
+        await admin.alter_quotas(owner, {"connection_creation_rate": 0.0})
+        await cluster.until(lambda: all(cluster.broker(n).quotas.values for n in (1, 2, 3)), "it is known everywhere")
+        cluster.crash(3)
+        await cluster.until(lambda: cluster.isr(T0) == [1, 2], "its death is noticed", within_s=60)
+        await cluster.start_broker(3)
+        await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3], "it is in sync again", within_s=60)
+        with pytest.raises(ClientError):
+            await Connection.open(controllers, Address("broker-3", 9092))
+        await admin.alter_quotas(owner, {"connection_creation_rate": None})
+        await cluster.until(lambda: not cluster.broker(3).quotas.values, "it is removed")
+        (await Connection.open(controllers, Address("broker-3", 9092))).close()
 
 
 async def test_what_others_wrote_for_an_address_or_for_a_name_is_shown_or_told_and_can_be_removed(

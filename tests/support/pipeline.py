@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 import trio
 import trio.testing
 
+from strandline.broker.membership.broker_key import is_key
 from strandline.broker.network.acceptor import Acceptor, CreationRates, ListenerConfig
 from strandline.broker.network.dialects import Dialect
 from strandline.broker.network.dialects.native import NATIVE
@@ -46,8 +48,10 @@ class Pipeline:
 class _OfBrokers(Processor):
     """All its connections are taken for those of brokers, as if each had shown a key."""
 
-    def adopt(self, transport: Transport, context: RequestContext, on_closed: Callable[[], None]) -> None:
-        super().adopt(transport, replace(context, is_inter_broker=True), on_closed)
+    def adopt(
+        self, transport: Transport, context: RequestContext, on_closed: Callable[[], None], received: bytes = b""
+    ) -> None:
+        super().adopt(transport, replace(context, is_inter_broker=True), on_closed, received)
 
 
 @asynccontextmanager
@@ -65,6 +69,7 @@ async def open_pipeline(
     num_handlers: int = 2,
     network: MemoryNetwork | None = None,
     rates: CreationRates | None = None,
+    broker_key: str = "",
 ) -> AsyncIterator[Pipeline]:
     """Serve on `broker:9092` of an in-memory network until the block ends."""
     log = structlog.get_logger()
@@ -85,7 +90,9 @@ async def open_pipeline(
     is_own = is_inter_broker and rates is None
     processor = (_OfBrokers if is_own else Processor)(0, channel, limits or ConnectionLimits(), log)
     listener = ListenerConfig("PLAINTEXT", Address("0.0.0.0", 9092), is_inter_broker, is_brokers_own=is_own)
-    acceptor = Acceptor(listener, network.node("broker"), [processor], quota, log, rates)
+    acceptor = Acceptor(
+        listener, network.node("broker"), [processor], quota, log, rates, partial(is_key, key=broker_key)
+    )
     is_virtual = isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
     with trio.fail_after(HANG_VIRTUAL_S if is_virtual else HANG_S):
         async with trio.open_nursery() as nursery:

@@ -10,6 +10,7 @@ import trio.testing
 
 from strandline.broker.network.limits import ConnectionLimits
 from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request_context import RequestContext
 from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -318,8 +319,12 @@ async def test_a_processor_that_retires_keeps_whom_it_punishes_for_as_long(
         listener = await pipeline.network.node("other").listen(Address("other", 1))
         await pipeline.network.node("client").connect(Address("other", 1))
         since = trio.current_time()
-        pipeline.processor.close_later(
-            await listener.accept(), 5.0, lambda: given_back.append(trio.current_time() - since)
+        pipeline.processor.hold(
+            await listener.accept(),
+            RequestContext("PLAINTEXT", False, Address("client", 1)),
+            lambda: given_back.append(trio.current_time() - since),
+            5.0,
+            lambda key: False,
         )
         pipeline.processor.retire()
         await trio.sleep(6)

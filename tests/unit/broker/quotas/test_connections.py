@@ -13,9 +13,10 @@ from strandline.broker.quotas.connections import CreationRates
 from strandline.broker.quotas.entities import DEFAULT, QuotaEntity
 from strandline.broker.quotas.sensors import Windows
 from strandline.protocol.api import ApiKey
-from strandline.protocol.messages import MetadataRequest, MetadataResponse
+from strandline.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 from strandline.runtime.config.values import INT_MAX
 from support.pipeline import open_pipeline
+from support.raw_client import frame_of, request_frame
 
 WINDOWS = Windows(1, 11, 1)
 
@@ -24,7 +25,12 @@ def metadata(request: RequestInHand[MetadataRequest]) -> None:
     request.respond(MetadataResponse([], []))
 
 
-HANDLERS: dict[ApiKey, Handler] = {ApiKey.METADATA: metadata}
+def api_versions(request: RequestInHand[ApiVersionsRequest]) -> None:
+    request.respond(ApiVersionsResponse(0, []))
+
+
+HANDLERS: dict[ApiKey, Handler] = {ApiKey.METADATA: metadata, ApiKey.API_VERSIONS: api_versions}
+KEY = "0123456789abcdef" * 2
 
 
 async def test_connections_to_a_broker_are_accepted_later_and_none_is_refused(autojump_clock: MockClock) -> None:
@@ -83,6 +89,64 @@ async def test_an_ipv4_address_within_an_ipv6_one_has_the_quota_of_that_ipv4_add
             assert await (await pipeline.connect(host)).request(MetadataRequest()) is not None
         assert pipeline.quota._per_host == {"10.0.0.7": 2}
         assert await (await pipeline.connect("::ffff:a00:7")).is_closed_by_peer()
+
+
+OF_BROKER = request_frame(ApiVersionsRequest(client_id="broker-2", broker_key=KEY))
+
+
+@pytest.mark.parametrize("cut", [len(OF_BROKER), 1, 3, len(OF_BROKER) - 1])
+async def test_a_broker_is_served_though_its_address_connects_too_fast(cut: int, autojump_clock: MockClock) -> None:
+    rates = CreationRates(WINDOWS, INT_MAX)
+    rates.set_ip_bounds({QuotaEntity(ip="shared"): 0}, 0.0)
+    async with open_pipeline(HANDLERS, rates=rates, broker_key=KEY) as pipeline:
+        began = trio.current_time()
+        broker = await pipeline.connect("shared")
+        for piece in (OF_BROKER[:cut], OF_BROKER[cut:]):
+            await broker.send(piece)
+            await trio.testing.wait_all_tasks_blocked()
+        assert await broker.response() is not None and await broker.request(MetadataRequest()) is not None
+        assert trio.current_time() - began < 1
+        assert pipeline.quota.total == 1
+        broker.close()
+        await trio.testing.wait_all_tasks_blocked()
+        assert pipeline.quota.total == 0
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        request_frame(ApiVersionsRequest()),
+        request_frame(ApiVersionsRequest(broker_key=KEY[:-1])),
+        request_frame(ApiVersionsRequest(client_id="x" * 2000, broker_key=KEY)),
+        request_frame(MetadataRequest()) + OF_BROKER,
+        frame_of(ApiKey.API_VERSIONS, 0, 1, b"junk"),
+        b"GET / HTTP/1.1\r\n\r\n" + OF_BROKER,
+        OF_BROKER[:-1],
+        b"",
+    ],
+    ids=[
+        "no key",
+        "another key",
+        "more than the request of a broker has",
+        "another request first",
+        "no body",
+        "another protocol",
+        "less than the whole request",
+        "nothing",
+    ],
+)
+async def test_who_shows_no_key_of_a_broker_is_not_served_whatever_it_sends(
+    first: bytes, autojump_clock: MockClock
+) -> None:
+    rates = CreationRates(WINDOWS, INT_MAX)
+    rates.set_ip_bounds({QuotaEntity(ip="shared"): 0}, 0.0)
+    async with open_pipeline(HANDLERS, rates=rates, broker_key=KEY) as pipeline:
+        began = trio.current_time()
+        client = await pipeline.connect("shared")
+        await client.send(first)
+        assert await client.is_closed_by_peer()
+        assert trio.current_time() - began == pytest.approx(11, abs=0.1)
+        assert pipeline.quota.total == 0
 
 
 def test_the_default_counts_for_each_address_by_itself_and_0_for_none() -> None:

@@ -104,6 +104,7 @@ def test_other_paths_are_no_entities(path: str) -> None:
         (QuotaEntity("a"), "request_percentage", "12.5", 12.5),
         (QuotaEntity("a"), "controller_mutation_rate", "0.5", 0.5),
         (QuotaEntity(ip="1.2.3.4"), "connection_creation_rate", "0", 0),
+        (QuotaEntity(ip=DEFAULT), "connection_creation_rate", "1", 1),
     ],
 )
 def test_a_good_value_is_read_and_written_again(entity: QuotaEntity, key: str, text: str, value: float) -> None:
@@ -122,6 +123,9 @@ def test_a_good_value_is_read_and_written_again(entity: QuotaEntity, key: str, t
         (QuotaEntity("a"), "request_percentage", "nan", "a number above 0"),
         (QuotaEntity("a"), "request_percentage", "inf", "a number above 0"),
         (QuotaEntity("a"), "connection_creation_rate", "5", "there is no quota 'connection_creation_rate' of users/a"),
+        (QuotaEntity(ip=DEFAULT), "connection_creation_rate", "0", "a whole number, 1 or more"),
+        (QuotaEntity(ip="127.0.0.2"), "connection_creation_rate", "0", "a whole number, 1 or more"),
+        (QuotaEntity(ip="%3A%3A1"), "connection_creation_rate", "0", "a whole number, 1 or more"),
         (QuotaEntity(ip="localhost"), "connection_creation_rate", "5", "'localhost' is no IP address"),
         (QuotaEntity(ip="a%2Fb"), "connection_creation_rate", "5", "'a/b' is no IP address"),
         (QuotaEntity(ip="1.2.3.4"), "producer_byte_rate", "5", "allowed is connection_creation_rate"),
