@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from strandline.broker.quotas.entities import quota_text
 from strandline.cli.key_changes import changes_json, tell_changes
 from strandline.cli.options import admin_of, bootstrap_option, key_value, output_option, settings_option, show_json
 from strandline.cli.tables import show_table
@@ -125,7 +126,7 @@ def describe(
         return
     show_table(
         ("user", "client id", "ip", "quota", "value", "unit"),
-        [(*map(_shown, each), key, f"{value:.17g}", KEYS.get(key, "")) for each, key, value in rows],
+        [(*map(_shown, each), key, quota_text(value), KEYS.get(key, "")) for each, key, value in rows],
         ("value",),
     )
 
@@ -180,7 +181,7 @@ def alter(
     if output == "json":
         show_json("quotas.alter", **_fields(whose), dry_run=dry_run, changes=changes_json(changes))
         return
-    texts = {key: None if value is None else f"{value:.17g} ({KEYS[key]})" for key, value in changes.items()}
+    texts = {key: None if value is None else f"{quota_text(value)} ({KEYS[key]})" for key, value in changes.items()}
     tell_changes(texts, whose, dry_run=dry_run)
 
 

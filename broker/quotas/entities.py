@@ -152,7 +152,7 @@ def _must_get_in(ip: str | None) -> bool:
 
 
 def quota_text(value: float) -> str:
-    """As it stands in a znode."""
+    """As it stands in a znode, and is told: the shortest text that is read as this number again."""
     return str(int(value)) if value == int(value) else repr(value)
 
 

@@ -77,6 +77,16 @@ def test_what_is_set_is_shown_with_whose_it_is(shell: Any) -> None:
     assert shell.cluster.settings["asked about"] == ALICE
 
 
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.1, "0.1"), (2.3, "2.3"), (12.5, "12.5"), (5.0, "5"), (2.0**53 - 1, "9007199254740991")]
+)
+def test_an_amount_is_told_with_the_digits_it_was_given_with(shell: Any, value: float, text: str) -> None:
+    ran = shell("quotas", "alter", "--user", "alice", f"controller_mutation_rate={text}")
+    assert ran.out.startswith(f"controller_mutation_rate={text} (partitions per second) is set")
+    shell.cluster.settings["quotas there are"] = {ALICE: {"controller_mutation_rate": value}}
+    assert shell("quotas", "describe").out.splitlines()[1].split()[4] == text
+
+
 def test_where_there_is_none_that_is_said(shell: Any) -> None:
     ran = shell("quotas", "describe", "--user", "bob")
     assert (ran.code, ran.out, ran.err) == (0, "", "note: no quota is set for user bob\n")
