@@ -98,6 +98,7 @@ def load(
     """Show each broker's share of the load, by processors, network, disks, memory, descriptors, partitions and leaders.
 
     Exit code 1 where a broker deviates by more than the threshold, or does not tell its figures."""
+    from strandline.client.balance.indicators import IDLE_BELOW
     from strandline.client.balance.load import load_of
     from strandline.client.balance.moves import planned
 
@@ -108,9 +109,9 @@ def load(
     if not seen.passed:
         raise click.ClickException(f"no broker tells its figures: {_untold(seen.untold)}")
     try:
-        found = load_of(_readings(seen), weights, limit)
+        found = load_of(_readings(seen), weights, limit, IDLE_BELOW)
     except ValueError as error:
-        raise click.ClickException(f"{error}: every one is 0, or has no weight") from None
+        raise click.ClickException(f"{error}: every one is 0 or idle, or has no weight") from None
     placed = seen.placed()
     plan = planned(found, placed, _traffic(seen, placed), seen.picture.racks)
     assignment = plan.assignment(placed)

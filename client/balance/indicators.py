@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -102,12 +103,15 @@ class Source(NamedTuple):
 
 
 class Indicator(NamedTuple):
-    """`unit`: "" for a number, "bytes", "bytes/s", or "share" of 1. `sources`: the first that all brokers tell."""
+    """`unit`: "" for a number, "bytes", "bytes/s", or "share" of 1. `sources`: the first that all brokers tell.
+    `idle_below`: in that unit; what is less on every broker is what an idle one does now and then (a checkpoint, a look
+    at `/metrics`), and who happened to do it between two looks says nothing of the load."""
 
     name: str
     unit: str
     meaning: str
     sources: tuple[Source, ...] = ()
+    idle_below: float = 0.0
 
 
 def _of_network(direction: str) -> Source:
@@ -160,35 +164,59 @@ def _now(name: str) -> Source:
 
 PARTITIONS, LEADERS = "partitions", "leaders"
 CPU, BYTES_IN, BYTES_OUT, READ, WRITTEN = "cpuUsed", "nwBytesIn", "nwBytesOut", "ioRead", "ioWrite"
+IDLE_PROCESSORS, IDLE_BYTES_S, IDLE_SHARE = 0.1, 10 * 1024, 0.05
 
 INDICATORS: tuple[Indicator, ...] = (
     Indicator(PARTITIONS, "", "Replicas that it holds"),
     Indicator(LEADERS, "", "Partitions that it leads"),
     Indicator(
-        CPU, "", "Processors in use", (_rate("process_cpu_seconds_total"), Source(_PROCESSORS, _used_processors))
+        CPU,
+        "",
+        "Processors in use",
+        (_rate("process_cpu_seconds_total"), Source(_PROCESSORS, _used_processors)),
+        IDLE_PROCESSORS,
     ),
-    Indicator(BYTES_IN, "bytes/s", "Received from clients and brokers", (_of_topics("in"), _of_network("receive"))),
-    Indicator(BYTES_OUT, "bytes/s", "Sent to clients and brokers", (_of_topics("out"), _of_network("transmit"))),
+    Indicator(
+        BYTES_IN,
+        "bytes/s",
+        "Received from clients and brokers",
+        (_of_topics("in"), _of_network("receive")),
+        IDLE_BYTES_S,
+    ),
+    Indicator(
+        BYTES_OUT,
+        "bytes/s",
+        "Sent to clients and brokers",
+        (_of_topics("out"), _of_network("transmit")),
+        IDLE_BYTES_S,
+    ),
     Indicator(
         READ,
         "bytes/s",
         "Read from disk",
         (_rate(f"{_OWN_DISK}read_bytes_total"), _rate(f"{_NODE}disk_read_bytes_total")),
+        IDLE_BYTES_S,
     ),
     Indicator(
         WRITTEN,
         "bytes/s",
         "Written to disk",
         (_rate(f"{_OWN_DISK}written_bytes_total"), _rate(f"{_NODE}disk_written_bytes_total")),
+        IDLE_BYTES_S,
     ),
     Indicator(
-        "iowait", "share", "Its machine's processors that wait for disks", (Source(_PROCESSORS, _waiting_processors),)
+        "iowait",
+        "share",
+        "Its machine's processors that wait for disks",
+        (Source(_PROCESSORS, _waiting_processors),),
+        IDLE_SHARE,
     ),
     Indicator(
         "ioutil",
         "share",
         "Time that its machine's busiest disk is at work",
         (Source(_DISKS, lambda passed: passed.busiest_device(_DISKS)),),
+        IDLE_SHARE,
     ),
     Indicator(
         "memUsed", "bytes", "Memory in use", (_now("process_resident_memory_bytes"), Source(_MEMORY, _used_memory))
@@ -196,6 +224,8 @@ INDICATORS: tuple[Indicator, ...] = (
     Indicator("fd", "", "Open files and sockets", (_now("process_open_fds"), _now(f"{_NODE}filefd_allocated"))),
 )
 """What is told of the cluster's partitions (the first two) comes from its metadata."""
+IDLE_BELOW: Mapping[str, float] = MappingProxyType({each.name: each.idle_below for each in INDICATORS})
+"""Indicator → its `idle_below`."""
 
 
 def indicators_of(passed: Mapping[int, Passed]) -> dict[str, dict[int, float | None]]:

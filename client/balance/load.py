@@ -12,8 +12,9 @@ A deviation is too large beyond a threshold r, and σ beyond r/N, where it is wh
 brokers and 10 % that is 0.025. Whoever looks for the cause of followers that lag looks at the brokers in the order of
 D(n), the largest first.
 
-An indicator whose sum is 0 tells nothing, and one that is not known of every broker would count against those of whom
-it is: both are left out, and so is what has no weight.
+An indicator whose sum is 0 tells nothing, one that is next to nothing on every broker tells only who happened to be
+looked at while it did something, and one that is not known of every broker would count against those of whom it is:
+they are left out, and so is what has no weight.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 ROUNDING = 1e-9
 """What lies at the threshold is not beyond it, whatever the last digit of a sum is."""
@@ -72,8 +74,14 @@ def is_beyond(deviation: float, threshold: float) -> bool:
     return abs(deviation) > threshold + ROUNDING
 
 
-def load_of(readings: Readings, weights: Mapping[str, float], threshold: float) -> Load:
-    """weights: 1 where none is given. ValueError: no broker, or no indicator is left to go by."""
+def load_of(
+    readings: Readings,
+    weights: Mapping[str, float],
+    threshold: float,
+    idle_below: Mapping[str, float] = MappingProxyType({}),
+) -> Load:
+    """weights: 1 where none is given. idle_below: what is less on every broker counts nowhere, 0 where none is given.
+    ValueError: no broker, or no indicator is left to go by."""
     brokers = sorted({broker_id for of_each in readings.values() for broker_id in of_each})
     kept: dict[str, Mapping[int, float]] = {}
     left_out: dict[str, str] = {}
@@ -88,6 +96,8 @@ def load_of(readings: Readings, weights: Mapping[str, float], threshold: float) 
             left_out[name] = f"not told by {silent}"
         elif not sum(known.values()):
             left_out[name] = "0 everywhere"
+        elif max(known.values()) < idle_below.get(name, 0.0):
+            left_out[name] = "idle everywhere"
         else:
             kept[name] = known
     if not kept:

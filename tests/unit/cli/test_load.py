@@ -28,10 +28,11 @@ kafka_server_brokertopicmetrics_bytesin_total{{topic="t"}} {written}
 
 
 class AdminPorts:
-    """One for each broker, at port 1000 + id; `cpu`: processors that each uses."""
+    """One for each broker, at port 1000 + id; `cpu`: processors that each uses; `written`: bytes in 5 s."""
 
     def __init__(self) -> None:
         self.cpu = {1: 0.5, 2: 0.5, 3: 0.5}
+        self.written = 1_000_000
         self.status = {broker_id: {"broker_id": broker_id, "cluster_id": "id"} for broker_id in (1, 2, 3)}
         self.looks: dict[int, int] = {}
         self.asked: list[tuple[Address, str]] = []
@@ -46,7 +47,7 @@ class AdminPorts:
             return 200, json.dumps(self.status[broker_id]).encode()
         looks = self.looks[broker_id] = self.looks.get(broker_id, 0) + 1
         cpu = 100 + looks * self.cpu[broker_id] * 5
-        return 200, METRICS.format(cpu=cpu, looks=looks, written=looks * 1000).encode()
+        return 200, METRICS.format(cpu=cpu, looks=looks, written=looks * self.written).encode()
 
 
 def refuse() -> tuple[int, bytes]:
@@ -83,6 +84,15 @@ def test_an_even_cluster_is_exit_code_0(shell: Any, ports: AdminPorts) -> None:
     assert "left out: iowait, 0 everywhere" in lines and "left out: ioRead, no broker tells it" in lines
     assert lines[-1].startswith("The load is even: no broker deviates by more than 10 % (σ 0.0000, at most 0.0333)")
     assert shell.session.clock == 5
+
+
+def test_what_idle_brokers_do_now_and_then_is_no_load(shell: Any, ports: AdminPorts) -> None:
+    ports.cpu, ports.written = {1: 0.01, 2: 0.02, 3: 0.04}, 1_000
+    ran = shell("load", "-b", "h:1")
+    assert ran.code == 0, ran.out
+    assert {"left out: cpuUsed, idle everywhere", "left out: nwBytesIn, idle everywhere"} <= set(ran.out.splitlines())
+    ports.cpu[3] = 0.4
+    assert shell("load", "-b", "h:1").code == 1, "one that is at work is compared with those that are not"
 
 
 def test_an_uneven_one_says_what_to_move_and_writes_the_plan(shell: Any, ports: AdminPorts, tmp_path: Path) -> None:

@@ -69,6 +69,15 @@ def test_what_is_0_everywhere_or_not_told_by_somebody_is_left_out_and_said() -> 
         load_of(of_four(iowait=(0, 0, 0, 0)), {}, 0.1)
 
 
+def test_what_is_next_to_nothing_on_every_broker_is_left_out_and_said() -> None:
+    floors = {"cpuUsed": 0.1, "ioutil": 0.05}
+    readings = of_four(leaders=(2, 2, 2, 2), cpuUsed=(0.01, 0.02, 0.04, 0.09), ioutil=(0, 0.003, 0.003, 0.05))
+    load = load_of(readings, {}, 0.1, floors)
+    assert list(load.readings) == ["leaders", "ioutil"] and load.left_out == {"cpuUsed": "idle everywhere"}
+    with pytest.raises(ValueError, match="no indicator"):
+        load_of(of_four(cpuUsed=(0.01, 0.02, 0.04, 0.09)), {}, 0.1, floors)
+
+
 def test_one_broker_alone_is_even() -> None:
     assert load_of({"leaders": {7: 3.0}}, {}, 0.0).is_even
 
