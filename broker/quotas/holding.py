@@ -6,11 +6,13 @@ was sent ahead, while something is owed; it waits in its connection, first come,
 connections that share a quota pass together what one of them would.
 
 Where the quota is altered or removed everybody is let go at once (`let_go`), and what is in line comes to the gate
-again, frames that are still to be received, too. A connection that closes leaves the line, also where its peer does:
-that shows within a second or two (`Connection.is_left`), and its request is neither handled nor charged. Or each client
-that gives up and comes again would stand behind its own dead request. What has no answer (acks=0) stays, since nobody
-asks for it again; unless it is a large frame, of which that is not known before it is received. Of those, what a client
-sent and closed behind is dropped, as acks=0 allows.
+again, frames that are still to be received, too. Where another one begins to count for some of them, these go, and the
+others keep their place (`ask_again`); who is muted is read again, and waits in line for what is still owed. A
+connection that closes leaves the line, also where its peer does: that shows within a second or two
+(`Connection.is_left`), and its request is neither handled nor charged. Or each client that gives up and comes again
+would stand behind its own dead request. What has no answer (acks=0) stays, since nobody asks for it again; unless it is
+a large frame, of which that is not known before it is received. Of those, what a client sent and closed behind is
+dropped, as acks=0 allows.
 """
 
 from __future__ import annotations
@@ -24,29 +26,52 @@ from strandline.broker.network.connection import Connection
 from strandline.broker.quotas.sensors import Sensor
 
 
-class Muted:
-    """A `Brake`: see the module."""
+class _Waiting:
+    """Of who waits for a sensor."""
+
+    def __init__(self, sensor: Sensor) -> None:
+        self._sensor = sensor
+        self._changes = sensor.changes
+        self._version = sensor.table.version
+        self._counts_elsewhere = False
+
+    def _is_let_go(self, connection: Connection) -> bool:
+        """Another sensor counts for it by now. Looked up once for each table of quotas: what waits in a connection may
+        have come under another client id than what came last, and would be let go again and again."""
+        table, context = self._sensor.table, connection.context
+        if self._version != table.version:
+            self._version = table.version
+            found = table.of(context.principal, context.client_id, trio.current_time())
+            self._counts_elsewhere = found is not self._sensor
+        return self._counts_elsewhere
+
+
+class Muted(_Waiting):
+    """See the module."""
 
     def __init__(self, sensor: Sensor, until: float) -> None:
         """until: on trio's clock."""
-        self._sensor = sensor
-        self._changes = sensor.changes
+        super().__init__(sensor)
         self.until = until
 
     async def wait(self, connection: Connection) -> None:
         muted = self._sensor.muted
         muted[connection] = None
         try:
-            await connection.wait_for_time(lambda: self.until if self._changes == self._sensor.changes else 0.0)
+            await connection.wait_for_time(lambda: self._muted_until(connection))
         finally:
             del muted[connection]
 
+    def _muted_until(self, connection: Connection) -> float:
+        is_over = self._changes != self._sensor.changes or self._is_let_go(connection)
+        return 0.0 if is_over else self.until
 
-class InLine:
-    """A `Brake`: see the module."""
+
+class InLine(_Waiting):
+    """See the module."""
 
     def __init__(self, sensor: Sensor, *, has_answer: bool = True) -> None:
-        self._sensor = sensor
+        super().__init__(sensor)
         self._has_answer = has_answer
 
     async def wait(self, connection: Connection) -> None:
@@ -55,7 +80,7 @@ class InLine:
         connection.is_awaited = self._has_answer
         try:
             await connection.wait_for_time(lambda: self._turn_at(connection))
-            if not connection.closed:
+            if not connection.closed and not self._counts_elsewhere:
                 sensor.turn_of = connection
         finally:
             connection.is_awaited = False
@@ -63,9 +88,11 @@ class InLine:
             wake_next(sensor)
 
     def _turn_at(self, connection: Connection) -> float:
+        now = trio.current_time()
+        if self._is_let_go(connection):
+            return now
         if next(iter(self._sensor.line)) is not connection:
             return math.inf
-        now = trio.current_time()
         return now + self._sensor.meter.owed_s(now)
 
 
@@ -76,12 +103,12 @@ class InLineToPay(InLine):
     def __init__(self, sensor: Sensor, size_bytes: int) -> None:
         super().__init__(sensor)
         self._size_bytes = size_bytes
-        self._changes = sensor.changes
 
     async def wait(self, connection: Connection) -> None:
         await super().wait(connection)
         self._sensor.turn_of = None
-        if not connection.closed and self._sensor.changes == self._changes:
+        has_turn = not connection.closed and not self._counts_elsewhere
+        if has_turn and self._sensor.changes == self._changes:
             pay(connection, self._sensor, self._size_bytes)
 
 
@@ -102,20 +129,19 @@ class PaidFrame:
             wake_next(sensor)
 
 
-class TimeOwed:
+class TimeOwed(_Waiting):
     """A `Debt`, of a client whose next request would go into the line. Its large frames are received while there is
     room for what is held: the time that they take shows when they are handled, and they have their place in the line
     then."""
-
-    def __init__(self, sensor: Sensor) -> None:
-        self._sensor = sensor
 
     async def wait(self, connection: Connection, goes_on: Callable[[], bool]) -> None:
         unreceived = self._sensor.unreceived
         unreceived[connection] = None
         connection.is_awaited = True
         try:
-            await connection.wait_for_time(lambda: 0.0 if goes_on() else self._settled_at())
+            await connection.wait_for_time(
+                lambda: 0.0 if goes_on() or self._is_let_go(connection) else self._settled_at()
+            )
         finally:
             connection.is_awaited = False
             del unreceived[connection]
@@ -163,5 +189,10 @@ def let_go(sensor: Sensor) -> None:
     """Its quota is another one now, or none: nothing is owed any more."""
     sensor.meter.set_bound(sensor.meter.bound)
     sensor.changes += 1
+    ask_again(sensor)
+
+
+def ask_again(sensor: Sensor) -> None:
+    """Another table of quotas counts: who waits for this sensor looks whether it still does."""
     for connection in (*sensor.muted, *sensor.line, *sensor.unreceived):
         connection.wake()

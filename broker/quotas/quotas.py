@@ -35,7 +35,7 @@ from strandline.broker.quotas.entities import (
     read_quota,
 )
 from strandline.broker.quotas.gate import QuotaGate
-from strandline.broker.quotas.holding import let_go
+from strandline.broker.quotas.holding import ask_again, let_go
 from strandline.broker.quotas.mutations import MutationGate
 from strandline.broker.quotas.sensors import SensorRow, Sensors, Windows
 from strandline.protocol.znodes import CONFIG_PATH
@@ -217,6 +217,8 @@ class Quotas:
             if bounds != sensors.bounds:
                 for sensor in sensors.set_bounds(bounds, now):
                     let_go(sensor)
+                for sensor in sensors:
+                    ask_again(sensor)
         self.connections.set_ip_bounds(_of_addresses(_bounds(CONNECTION_CREATION_RATE, self._values)), now)
         self._put_into_effect()
 

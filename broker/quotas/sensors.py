@@ -55,6 +55,7 @@ class Sensor:
         "meter",
         "muted",
         "rate",
+        "table",
         "throttled",
         "turn_of",
         "unreceived",
@@ -62,7 +63,9 @@ class Sensor:
         "user",
     )
 
-    def __init__(self, decided: Decided, windows: Windows, user: str, client_id: str) -> None:
+    def __init__(self, decided: Decided, table: Sensors, user: str, client_id: str) -> None:
+        windows = table.windows
+        self.table = table
         self.entity = decided.entity
         self.user = user
         self.client_id = client_id
@@ -76,7 +79,7 @@ class Sensor:
         self.muted: dict[Any, None] = {}
         self.unreceived: dict[Any, None] = {}
         self.changes = 0
-        """How often another quota began to count: who was muted before is let go."""
+        """How often another quota began to count: what was charged or paid before counts no more."""
         self.turn_of: object = None
         """Whose request may pass before those in line: it has been the first of them."""
 
@@ -122,6 +125,8 @@ class Sensors:
         self.resource = resource
         self.bounds: Bounds = {}
         self.windows = windows
+        self.version = 0
+        """How often another table began to count: another sensor may count for who waits."""
         self._sensors: dict[tuple[str, str], Sensor] = {}
         self._shared: dict[QuotaEntity, Sensor] = {}
         self._known: dict[tuple[str, str], Sensor | None] = {}
@@ -129,6 +134,9 @@ class Sensors:
 
     def __len__(self) -> int:
         return len(self._sensors) + len(self._shared)
+
+    def __iter__(self) -> Iterator[Sensor]:
+        yield from (*self._sensors.values(), *self._shared.values())
 
     def of(self, user: str, client_id: str, now: float) -> Sensor | None:
         """Under which sensor a client with these names is counted; None: no quota counts for it."""
@@ -155,12 +163,12 @@ class Sensors:
         if found is None:
             self._make_room(now)
             if len(self._sensors) < MAX_SENSORS and (has_own or not decided.client_id):
-                found = self._sensors[names] = Sensor(decided, self.windows, *names)
+                found = self._sensors[names] = Sensor(decided, self, *names)
             else:
                 found = self._shared.get(decided.entity)
                 if found is None:
                     others = decided.user and OVERFLOW, decided.client_id and OVERFLOW
-                    found = self._shared[decided.entity] = Sensor(decided, self.windows, *others)
+                    found = self._shared[decided.entity] = Sensor(decided, self, *others)
         return found
 
     def _make_room(self, now: float) -> None:
@@ -175,6 +183,7 @@ class Sensors:
         """Another table counts from now on. Returns the sensors whose quota is another one now, or gone: who waits for
         them is let go."""
         self.bounds = dict(bounds)
+        self.version += 1
         self._known.clear()
         changed: list[Sensor] = []
         for names, sensor in list(self._sensors.items()):
@@ -199,7 +208,7 @@ class Sensors:
 
     def rows(self, now: float) -> Iterator[SensorRow]:
         """Of who passed something lately, or is held."""
-        for sensor in [*self._sensors.values(), *self._shared.values()]:
+        for sensor in self:
             yield SensorRow(
                 self.resource,
                 sensor.user,

@@ -194,6 +194,30 @@ async def test_a_quota_that_is_removed_lets_go_who_is_muted(autojump_clock: Mock
         assert channel.before_large is channel.debt_of is None, "nothing stands before the handlers any more"
 
 
+async def test_who_gets_a_quota_of_their_own_is_let_go_and_the_others_keep_their_place(
+    autojump_clock: MockClock,
+) -> None:
+    async with cluster_of_one() as cluster:
+        await alter(cluster, ANYONE, producer_byte_rate=len(BATCH) // 10)
+        muted, in_line, other = [await connect(cluster, each) for each in ("app", "app", "other")]
+        assert (await produce(muted)).throttle_time_ms > 8000
+        began, passed_s = trio.current_time(), dict[str, float]()
+
+        async def go_on(name: str, connection: Connection) -> None:
+            await produce(connection)
+            passed_s[name] = trio.current_time() - began
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(go_on, "muted", muted)
+            nursery.start_soon(go_on, "other", other)
+            await trio.sleep(0.5)
+            nursery.start_soon(go_on, "in line", in_line)
+            await trio.sleep(0.5)
+            await alter(cluster, QuotaOwner(user="ANONYMOUS", client_id="app"), producer_byte_rate=10**9)
+        assert passed_s.pop("other") == pytest.approx(9, abs=0.5)
+        assert max(passed_s.values()) < 3 and len(passed_s) == 2
+
+
 async def test_one_that_is_raised_counts_at_once(autojump_clock: MockClock) -> None:
     async with cluster_of_one() as cluster:
         await alter(cluster, ANYONE, producer_byte_rate=1)

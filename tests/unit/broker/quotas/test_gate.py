@@ -13,7 +13,7 @@ from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.quotas.entities import QuotaEntity
 from strandline.broker.quotas.gate import QuotaGate
-from strandline.broker.quotas.holding import let_go
+from strandline.broker.quotas.holding import ask_again, let_go
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import (
     ApiVersionsRequest,
@@ -35,7 +35,7 @@ from strandline.protocol.messages import (
 from strandline.protocol.native.frame import encode_head
 from strandline.protocol.types import ANY_REPLICA
 from support.kafka_frames import kafka_frame
-from support.quota_gate import gated
+from support.quota_gate import EVERYBODY, gated
 from support.raw_client import RawClient, produce_request, request_frame
 
 
@@ -272,14 +272,35 @@ async def test_large_frames_in_line_are_let_go_with_their_quota(autojump_clock: 
             assert len(seen) == 5
 
 
+async def test_large_frames_in_line_are_let_go_where_another_quota_begins_to_count(autojump_clock: MockClock) -> None:
+    """And are charged to that one only."""
+    async with gated("producer_byte_rate", 100_000, dialects=(NATIVE, KAFKA)) as (pipeline, _, sensors, seen):
+        table = sensors["producer_byte_rate"]
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon((await pipeline.connect()).send, large_kafka_frame())
+            await trio.sleep(1)
+            assert len(seen) == 1
+            [before] = table
+            table.set_bounds({EVERYBODY: 100_000, QuotaEntity("ANONYMOUS", "app"): 10**9}, 0.0)
+            ask_again(before)
+            await trio.sleep(1)
+            assert len(seen) == 5
+            assert before.meter.owed_s(trio.current_time()) == pytest.approx(17, abs=0.5)
+
+
+def large_kafka_frame() -> bytes:
+    """Produce of 2 MB."""
+    body = bytes.fromhex("ffff 0001 000001f4 00000001 0001 74 00000001 00000000") + (2_000_000).to_bytes(4, "big")
+    return kafka_frame(ApiKey.PRODUCE, 3, body + bytes(2_000_000), client_id=b"app")
+
+
 async def test_the_first_large_frame_of_a_connection_is_held_by_its_client_id(autojump_clock: MockClock) -> None:
     async with gated("producer_byte_rate", 100_000, dialects=(NATIVE, KAFKA)) as (pipeline, _, sensors, seen):
         sensors["producer_byte_rate"].set_bounds({QuotaEntity(client_id="app"): 100_000}, 0.0)
-        body = bytes.fromhex("ffff 0001 000001f4 00000001 0001 74 00000001 00000000") + (2_000_000).to_bytes(4, "big")
-        frame = kafka_frame(ApiKey.PRODUCE, 3, body + bytes(2_000_000), client_id=b"app")
         async with trio.open_nursery() as nursery:
             for _ in range(5):
-                nursery.start_soon((await pipeline.connect()).send, frame)
+                nursery.start_soon((await pipeline.connect()).send, large_kafka_frame())
             await trio.sleep(15)
             assert len(seen) == 1
             await trio.sleep(20)
