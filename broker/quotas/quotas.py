@@ -9,7 +9,7 @@ There is a gate before the handlers only while a quota of clients is set.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from functools import partial
 
 import structlog
@@ -54,7 +54,7 @@ RESOURCES = {
 FOREIGN_PREFIX = "SCRAM-"
 """Credentials stand beside the quotas of a user."""
 READ_PER_STEP = 200
-"""Of entities that are read only to be described."""
+"""Entities that are looked at without letting others run: a millisecond or two."""
 
 
 class Quotas:
@@ -134,16 +134,14 @@ class Quotas:
         be used it is the one that counts. CoordinationError."""
         await self._coordination.sync()  # another broker, by another server, may have written
         found: dict[QuotaEntity, dict[str, float]] = {}
+
+        def look(entity: QuotaEntity, standing: Standing) -> None:
+            values, _ = _usable(entity, standing, self._values.get(entity, {}))
+            if values:
+                found[entity] = values
+
         for kind in KINDS:
-            entities = await self._find(kind)
-            for first in range(0, len(entities), READ_PER_STEP):
-                some = entities[first : first + READ_PER_STEP]
-                paths = [f"{CONFIG_PATH}/{each.path}" for each in some]
-                znodes = await self._coordination.get_many(paths)
-                for entity, path, znode in zip(some, paths, znodes, strict=True):
-                    values, _ = _usable(entity, quota_standing(path, znode), self._values.get(entity, {}))
-                    if values:
-                        found[entity] = values
+            await self._look_at(await self._find(kind), look)
         return found
 
     async def _read_again(self, kind: str, names: Collection[str] | None) -> None:
@@ -165,12 +163,17 @@ class Quotas:
             asked = {*found, *(each for each in self._values | self._faults if each.path.startswith(f"{kind}/"))}
         else:
             asked = {entity for name in names if (entity := entity_at(f"{kind}/{name}")) is not None}
-        entities = sorted(asked, key=lambda each: each.path)
-        paths = [f"{CONFIG_PATH}/{each.path}" for each in entities]
-        znodes = await self._coordination.get_many(paths)
-        for entity, path, znode in zip(entities, paths, znodes, strict=True):
-            self._take_over(entity, quota_standing(path, znode))
+        await self._look_at(sorted(asked, key=lambda each: each.path), self._take_over)
         self._apply()
+
+    async def _look_at(self, entities: Sequence[QuotaEntity], look: Callable[[QuotaEntity, Standing], None]) -> None:
+        """At each as it stands, so many at a time: others run in between."""
+        for first in range(0, len(entities), READ_PER_STEP):
+            some = entities[first : first + READ_PER_STEP]
+            paths = [f"{CONFIG_PATH}/{each.path}" for each in some]
+            znodes = await self._coordination.get_many(paths)
+            for entity, path, znode in zip(some, paths, znodes, strict=True):
+                look(entity, quota_standing(path, znode))
 
     async def _find(self, kind: str) -> list[QuotaEntity]:
         """All that have a znode."""
@@ -180,7 +183,13 @@ class Quotas:
             folders = [f"{path}/{CLIENTS}" for path in paths]
             below = await self._coordination.children_many([f"{CONFIG_PATH}/{folder}" for folder in folders])
             paths += [f"{folder}/{name}" for folder, names in zip(folders, below, strict=True) for name in names or ()]
-        return [entity for path in paths if (entity := entity_at(path)) is not None]
+        found: list[QuotaEntity] = []
+        for number, path in enumerate(paths, 1):
+            if (entity := entity_at(path)) is not None:
+                found.append(entity)
+            if number % READ_PER_STEP == 0:
+                await trio.lowlevel.checkpoint()
+        return found
 
     def _take_over(self, entity: QuotaEntity, standing: Standing) -> None:
         before = self._values.get(entity, {})

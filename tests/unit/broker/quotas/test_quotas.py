@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -12,12 +13,15 @@ import trio
 from structlog.testing import LogCapture
 from trio.testing import MockClock
 
+from strandline.broker.quotas import entities
+from strandline.broker.quotas import quotas as module
 from strandline.broker.quotas.entities import QuotaEntity
 from strandline.broker.quotas.quotas import Quotas
 from strandline.protocol.znodes import CONFIG_PATH, ConfigZnode
 from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.config.reading import load_broker_config
-from strandline.runtime.coordination import CoordinationError
+from strandline.runtime.config.standing import Standing
+from strandline.runtime.coordination import CoordinationError, Znode
 from strandline.testkit.zookeeper.client import MemoryCoordination
 from strandline.testkit.zookeeper.server import MemoryZooKeeper
 
@@ -129,3 +133,38 @@ async def test_what_cannot_be_read_is_not_described_from_memory(
     monkeypatch.setattr(client, "children_many", refused)
     with pytest.raises(CoordinationError):
         await quotas.as_they_stand()
+
+
+async def test_others_run_while_many_are_read(
+    autojump_clock: MockClock, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the start, and again where the session was lost."""
+    monkeypatch.setattr(module, "READ_PER_STEP", 10)
+    quotas, client = await quotas_of(nursery, LogCapture())
+    for number in range(35):
+        await put(client, f"users/u{number:02}", producer_byte_rate="2")
+    looked_at, at_each_turn = list[str](), [0]
+
+    async def take_turns() -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            at_each_turn.append(len(looked_at))
+
+    def entity_at(path: str) -> QuotaEntity | None:
+        looked_at.append(path)
+        return entities.entity_at(path)
+
+    def quota_standing(path: str, znode: Znode | None) -> Standing:
+        looked_at.append(path)
+        return standing_before(path, znode)
+
+    standing_before = module.quota_standing
+    monkeypatch.setattr(module, "entity_at", entity_at)
+    monkeypatch.setattr(module, "quota_standing", quota_standing)
+    for _ in range(2):
+        async with trio.open_nursery() as turns:
+            turns.start_soon(take_turns)
+            await quotas.read_all()
+            turns.cancel_scope.cancel()
+    assert len(looked_at) == 2 * 2 * 35 and len(quotas.values) == 35
+    assert max(after - before for before, after in pairwise(at_each_turn)) <= 2 * 10
