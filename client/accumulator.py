@@ -19,6 +19,7 @@ from strandline.client.errors import DeliveryFailed, InvalidRecordValue, RecordT
 from strandline.client.lingering import Gathering
 from strandline.client.numbering import Numbering
 from strandline.client.record_sizes import batch_bytes
+from strandline.client.samples import Samples
 from strandline.client.settings import ProducerSettings
 from strandline.client.unread_failures import UnreadFailures
 from strandline.protocol.records import HEADER_BYTES, BatchBuilder, assign_producer, read_header
@@ -294,6 +295,8 @@ class Accumulator:
     unread: UnreadFailures = field(default_factory=UnreadFailures)
     delivered_batches: int = 0
     delivered_bytes: int = 0
+    batch_sizes: Samples = field(default_factory=Samples)
+    batch_records: Samples = field(default_factory=Samples)
     retried_records: int = 0
     """Delivered ones that were sent more than once."""
     _next_number: int = 0
@@ -418,7 +421,7 @@ class Accumulator:
         self.used_bytes += sum(len(part.data) for part in parts)
         self._settled(batch)
 
-    def deliver(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
+    def deliver(self, batch: Batch, base_offset: int, log_append_time_ms: int, now: float) -> None:
         """The batch is acknowledged: tell everybody, free its memory."""
         if batch.done:
             return
@@ -428,6 +431,8 @@ class Accumulator:
         self.delivered_records += batch.records_count
         self.delivered_batches += 1
         self.delivered_bytes += len(batch.data)
+        self.batch_sizes.add(len(batch.data), now)
+        self.batch_records.add(batch.records_count, now)
         if batch.attempts > 1:
             self.retried_records += batch.records_count
         self._settled(batch)

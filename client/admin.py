@@ -338,7 +338,8 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading, Quot
         """Numbers about this client, under Kafka's names, as of now.
 
         Total: request-total (answered ones, without those for the cluster's layout). Now: connection-count,
-        requests-in-flight. In ms: request-latency-avg, request-latency-max, metadata-age (−1: never heard, or closed).
+        requests-in-flight, metadata-age (ms; −1: never heard, or closed). Of the last 30 to 60 s: request-latency-avg
+        and request-latency-max (ms).
         """
         return metrics.of_calls(self._calls, self._metadata, metrics.now_s())
 

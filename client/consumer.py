@@ -248,8 +248,9 @@ class TrioConsumer(Service, Polling, Inquiries):
         Totals: records-consumed-total (not those of `fetch_batches`), bytes-consumed-total (fetched, compressed),
         request-total.
         Now: records-lag.TOPIC-PARTITION (records up to the high watermark of the last fetch) and their records-lag-max,
-        assigned-partitions, connection-count, requests-in-flight. In ms: request-latency-avg, request-latency-max (a
-        fetch waits for records for `fetch_max_wait_ms`), metadata-age (−1: never heard, or closed).
+        assigned-partitions, connection-count, requests-in-flight, metadata-age (ms; −1: never heard, or closed). Of the
+        last 30 to 60 s: request-latency-avg and request-latency-max (ms; a fetch waits for records for
+        `fetch_max_wait_ms`).
         """
         return {
             **metrics.of_reading(self._assigned, self._taking.handed_out_records, self._fetcher.fetched_bytes),

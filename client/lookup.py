@@ -83,7 +83,7 @@ class BrokerCalls:
             answer = await connection.roundtrip(message, timeout_ms=timeout_ms)
         finally:
             self.in_flight -= 1
-        self.times.add(trio.current_time() - began)
+        self.times.add(began, trio.current_time())
         return answer
 
     def connections(self) -> list[Connection]:

@@ -1,6 +1,7 @@
 """What `metrics()` of the clients tells: plain numbers under Kafka's names, from counters that cost nothing per record.
 
-Totals count from when the client was made. Times are in milliseconds, sizes in bytes as they are sent (compressed).
+Totals count from when the client was made; averages and maxima are of the last moments (`samples`). Times are in
+milliseconds, sizes in bytes as they are sent (compressed).
 """
 
 from __future__ import annotations
@@ -46,23 +47,23 @@ def _of_requests(
         "connection-count": connections,
         "requests-in-flight": in_flight,
         "request-total": times.count,
-        "request-latency-avg": times.total_s * 1000 / times.count if times.count else 0.0,
-        "request-latency-max": times.max_s * 1000,
+        "request-latency-avg": times.seconds.average(now) * 1000,
+        "request-latency-max": times.seconds.maximum(now) * 1000,
         "metadata-age": -1.0 if heard_at is None or now is None else (now - heard_at) * 1000,
     }
 
 
-def of_sending(accumulator: Accumulator) -> dict[str, float]:
+def of_sending(accumulator: Accumulator, now: float | None) -> dict[str, float]:
     """What a producer has sent, and what waits."""
-    batches, memory = accumulator.delivered_batches, accumulator.settings.buffer_memory
+    memory = accumulator.settings.buffer_memory
     return {
         "record-send-total": accumulator.delivered_records,
         "record-error-total": accumulator.failed_records,
         "record-retry-total": accumulator.retried_records,
         "byte-total": accumulator.delivered_bytes,
-        "batch-send-total": batches,
-        "batch-size-avg": accumulator.delivered_bytes / batches if batches else 0.0,
-        "records-per-batch-avg": accumulator.delivered_records / batches if batches else 0.0,
+        "batch-send-total": accumulator.delivered_batches,
+        "batch-size-avg": accumulator.batch_sizes.average(now),
+        "records-per-batch-avg": accumulator.batch_records.average(now),
         "batches-waiting": len(accumulator.outstanding),
         "buffer-total-bytes": memory,
         "buffer-available-bytes": max(0, memory - accumulator.used_bytes - accumulator.waiting_bytes),

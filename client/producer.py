@@ -386,12 +386,12 @@ class TrioProducer(RunAcceptance):
 
         Totals: record-send-total (acknowledged), record-error-total (given up), record-retry-total (acknowledged after
         more than one attempt), byte-total (of acknowledged batches, compressed), batch-send-total, request-total.
-        Averages over these: batch-size-avg (bytes), records-per-batch-avg. Now: batches-waiting (not settled),
-        buffer-total-bytes, buffer-available-bytes, connection-count, requests-in-flight. In ms: request-latency-avg,
-        request-latency-max, metadata-age (−1: never heard, or closed).
+        Of the last 30 to 60 s: batch-size-avg (bytes), records-per-batch-avg, request-latency-avg and
+        request-latency-max (ms). Now: batches-waiting (not settled), buffer-total-bytes, buffer-available-bytes,
+        connection-count, requests-in-flight, metadata-age (ms; −1: never heard, or closed).
         """
         return {
-            **metrics.of_sending(self._accumulator),
+            **metrics.of_sending(self._accumulator, metrics.now_s()),
             **metrics.of_connections(self._links, metrics.now_s()),
         }
 

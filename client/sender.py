@@ -263,9 +263,10 @@ class Sender:
                 self._failed(queue, group, error, sent=False)
             return
         if on_answer is None:
+            now = trio.current_time()
             for queue, group in groups:
-                queue.landed(group, trio.current_time())
-                _settle_all(partial(self._accumulator.deliver, batch, -1, -1) for batch in group)
+                queue.landed(group, now)
+                _settle_all(partial(self._accumulator.deliver, batch, -1, -1, now) for batch in group)
             self._wake()
 
     def _answer_handler(self, link: Link, groups: list[Group]) -> Callable[[Message | Exception, memoryview], None]:
@@ -322,12 +323,13 @@ class Sender:
 
     def _delivered(self, queue: PartitionQueue, group: Sequence[Batch], offset: int, log_append_time_ms: int) -> None:
         """From `offset` on; −1: they stand in the log, somewhere."""
-        queue.landed(group, trio.current_time())
+        now = trio.current_time()
+        queue.landed(group, now)
         if queue.numbering is not None:
             queue.numbering.is_proven = True
         offsets = accumulate((batch.records_count for batch in group), initial=offset)
         _settle_all(
-            partial(self._accumulator.deliver, batch, first, log_append_time_ms)
+            partial(self._accumulator.deliver, batch, first, log_append_time_ms, now)
             for batch, first in zip(group, offsets, strict=False)
         )
 

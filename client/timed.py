@@ -8,6 +8,7 @@ import trio
 
 from strandline.client.connection import Connection
 from strandline.client.pipelined import OnAnswer, PipelinedConnection
+from strandline.client.samples import Samples
 from strandline.protocol.messages import Message, Request
 from strandline.runtime.disk import Buffer
 
@@ -17,13 +18,11 @@ class RequestTimes:
 
     def __init__(self) -> None:
         self.count = 0
-        self.total_s = 0.0
-        self.max_s = 0.0
+        self.seconds = Samples()
 
-    def add(self, seconds: float) -> None:
+    def add(self, began_s: float, now_s: float) -> None:
         self.count += 1
-        self.total_s += seconds
-        self.max_s = max(self.max_s, seconds)
+        self.seconds.add(now_s - began_s, now_s)
 
 
 class TimedConnection(PipelinedConnection):
@@ -43,7 +42,7 @@ class TimedConnection(PipelinedConnection):
 
         def timed(answer: Message | Exception, attached: memoryview) -> None:
             if not isinstance(answer, Exception):
-                times.add(trio.current_time() - began)
+                times.add(began, trio.current_time())
             on_answer(answer, attached)
 
         return timed

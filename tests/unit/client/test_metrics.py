@@ -8,6 +8,7 @@ import trio
 
 from strandline import Admin, Consumer, Producer, TrioAdmin, TrioProducer
 from strandline.aio import AioAdmin, AioProducer
+from strandline.client.samples import WINDOW_S
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 from unit.client.fake_broker import ApiKey, FakeCluster, Fault
@@ -41,6 +42,29 @@ async def test_a_producer_counts_records_batches_bytes_and_retries(autojump_cloc
             await (await client.send("t", b"again"))
             told = client.metrics()
             assert (told["record-send-total"], told["record-retry-total"], told["record-error-total"]) == (11, 1, 0)
+        nursery.cancel_scope.cancel()
+
+
+async def test_averages_and_maxima_forget_a_stall_and_totals_do_not(autojump_clock) -> None:
+    fake = FakeCluster()
+    fake.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await fake.start(nursery)
+        settings = {"linger_ms": 0, "enable_idempotence": False}
+        async with TrioProducer(fake.bootstrap, environment=fake.environment(), **settings) as client:
+            fake.brokers[0].faults[ApiKey.PRODUCE].append(Fault(delay_s=2, apply=True))
+            await (await client.send_many("t", [(None, b"x" * 100)] * 10))
+            stalled = client.metrics()
+            assert stalled["request-latency-max"] >= stalled["request-latency-avg"] >= 2_000
+            await trio.sleep(2 * WINDOW_S)
+            await (await client.send("t", b"x"))
+            told = client.metrics()
+            assert told["request-latency-avg"] <= told["request-latency-max"] < 1_000
+            assert told["records-per-batch-avg"] == 1 and told["batch-size-avg"] < stalled["batch-size-avg"]
+            assert (told["record-send-total"], told["batch-send-total"], told["request-total"]) == (11, 2, 2)
+            await trio.sleep(2 * WINDOW_S)
+            told = client.metrics()
+            assert told["request-latency-max"] == told["request-latency-avg"] == told["batch-size-avg"] == 0
         nursery.cancel_scope.cancel()
 
 
