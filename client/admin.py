@@ -10,7 +10,7 @@ done. Every call ends within its timeout with the last cause.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar, Unpack
 
@@ -391,9 +391,13 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading, Quot
         return ask
 
     async def _ask_part(self, request: MetadataRequest, call: _ControllerCall) -> MetadataResponse:
-        broker_id, answer = await call.ask_any(request, MetadataResponse)
-        raise_refusal(request, answer, f"broker {broker_id}")
-        return answer
+        def knows(broker_id: int, found: MetadataResponse) -> bool:
+            """A broker that was just started, and was told nothing yet, does not even know of itself: what it says of
+            topics is no news of them."""
+            raise_refusal(request, found, f"broker {broker_id}")
+            return bool(found.brokers)
+
+        return (await call.ask_any(request, MetadataResponse, knows))[1]
 
 
 class _ControllerCall:
@@ -451,8 +455,11 @@ class _ControllerCall:
             self.last_error = error
         return None
 
-    async def ask_any(self, request: Request, answer: type[R]) -> tuple[int, R]:
-        """Who answered, and what. The last cause once the time is over."""
+    async def ask_any(
+        self, request: Request, answer: type[R], knows: Callable[[int, R], bool] = lambda broker_id, found: True
+    ) -> tuple[int, R]:
+        """Who answered, and what. knows: whether that broker's answer counts; else the next one is asked. The last
+        cause once the time is over."""
         while True:
             view = self._admin._metadata.view
             brokers = list(view.brokers)
@@ -461,7 +468,7 @@ class _ControllerCall:
             brokers.sort(key=lambda broker_id: broker_id != view.controller_id)
             for broker_id in brokers:
                 found = await self.ask(broker_id, request, answer)
-                if found is not None:
+                if found is not None and knows(broker_id, found):
                     return broker_id, found
             await self.learn()
 

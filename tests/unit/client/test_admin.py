@@ -15,7 +15,7 @@ from strandline.client.errors import (
     UnknownTopic,
 )
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import CreateTopicsRequest, MetadataResponse
+from strandline.protocol.messages import CreateTopicsRequest, MetadataRequest, MetadataResponse, MetadataTopic
 from unit.client.fake_broker import ApiKey, FakeCluster, Fault
 
 
@@ -48,6 +48,30 @@ async def test_topics_are_created_described_listed_and_deleted(autojump_clock: o
             assert await client.list_topics() == ["u"]
         with pytest.raises(ClientClosed):
             await client.list_topics()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_broker_that_was_told_nothing_yet_is_passed_over_for_one_that_knows(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told_nothing(request: MetadataRequest) -> MetadataResponse:
+        topics = [MetadataTopic(ErrorCode.LEADER_NOT_AVAILABLE, name, []) for name in request.topics or ()]
+        return MetadataResponse([], topics, -1, "fake-cluster")
+
+    cluster = FakeCluster(3)
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with admin(cluster) as client:
+            await client.describe_cluster()
+            monkeypatch.setattr(cluster.brokers[0], "metadata", told_nothing)  # the controller, started anew
+            assert (await client.describe_topics(["t"]))["t"].partitions
+            assert await client.list_topics() == ["t"]
+            assert sorted((await client.describe_cluster()).brokers) == [0, 1, 2]
+            for broker in cluster.brokers:
+                monkeypatch.setattr(broker, "metadata", told_nothing)
+            with pytest.raises(RequestTimedOut, match="none has reached them yet"):
+                await client.describe_topics(["t"])
         nursery.cancel_scope.cancel()
 
 
