@@ -54,6 +54,8 @@ def test_what_was_changed_is_told(shell: Any) -> None:
         "producer_byte_rate=1024 (bytes per second) is set for user alice\n"
         "request_percentage is no longer set for user alice\n"
     )
+    ran = shell("quotas", "alter", "--user", "alice", "controller_mutation_rate=0.1")
+    assert ran.out == "controller_mutation_rate=0.1 (partitions per second) is set for user alice\n"
     shown = json.loads(shell("quotas", "alter", "--ip-default", "connection_creation_rate=5", "--output", "json").out)
     assert (shown["ip"], shown["changes"]) == (None, [{"key": "connection_creation_rate", "value": 5.0}])
     assert "user" not in shown
@@ -62,14 +64,14 @@ def test_what_was_changed_is_told(shell: Any) -> None:
 def test_what_is_set_is_shown_with_whose_it_is(shell: Any) -> None:
     shell.cluster.settings["quotas there are"] = {
         ALICE: {"producer_byte_rate": 2.0**40, "consumer_byte_rate": 5.0},
-        QuotaOwner(DEFAULT_ENTITY, "app"): {"request_percentage": 2.5},
+        QuotaOwner(DEFAULT_ENTITY, "app"): {"request_percentage": 0.1},
     }
     lines = shell("quotas", "describe").out.splitlines()
     assert [line.split()[:5] for line in lines] == [
         ["USER", "CLIENT-ID", "IP", "QUOTA", "VALUE"],
         ["alice", "-", "-", "consumer_byte_rate", "5"],
         ["alice", "-", "-", "producer_byte_rate", "1099511627776"],
-        ["<default>", "app", "-", "request_percentage", "2.5"],
+        ["<default>", "app", "-", "request_percentage", "0.1"],
     ]
     shown = json.loads(shell("quotas", "describe", "--user", "alice", "--output", "json").out)["quotas"]
     assert shown[0] == {"user": "alice", "key": "consumer_byte_rate", "value": 5.0, "unit": "bytes per second"}
