@@ -7,7 +7,7 @@ logged (`watch_replay`). Either way `watch_seen` finds what has moved, and `watc
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,9 +85,22 @@ def watch(
         raise click.UsageError("--bootstrap is for a cluster as it is now; a replay reads logs: --logs or --data")
     since_ms, until_ms = time_range(since, until, session.now_ms())
     merge, _, missing = merge_of(logs, cluster_folder(session)[0])
-    events = _read_events(merge, missing, topic, numbers)
+    events, logged = _read_events(merge, missing, topic, numbers)
     pace = 0.0 if once else FASTER if speed is None else speed
-    _replay(session, events, topic, since_ms, until_ms, pace, output)
+    was_shown = _replay(session, events, topic, since_ms, until_ms, pace, output)
+    if logged and (unlogged := numbers - logged):
+        raise click.ClickException(
+            f"topic {topic}: the logs say nothing of partition {_listed(unlogged)}, only of {_listed(logged)}"
+        )
+    if not was_shown:
+        whom = f"partition {_listed(numbers)} of topic {topic}" if numbers else f"topic {topic}"
+        raise click.ClickException(
+            f"the logs say nothing of {whom} in that time; name the folders of all brokers with --logs, or another time"
+        )
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(numbers)))
 
 
 def _watch(
@@ -121,7 +134,8 @@ def _replay(
     until_ms: int | None,
     speed: float,
     output: str,
-) -> None:
+) -> bool:
+    """Whether there was anything to show."""
     from strandline.cli.watch_replay import pause_s, replayed
     from strandline.cli.watch_seen import Watched
     from strandline.cli.watch_shown import shown
@@ -134,24 +148,30 @@ def _replay(
                 session.sleep(wait_s)
             before_ms = seen.time_ms
             to_people.show(watched, watched.take(seen))
-    if before_ms is None:
-        raise click.ClickException(
-            f"the logs say nothing of topic {topic} in that time; name the folders of all brokers with --logs, or "
-            "another time"
-        )
+    return before_ms is not None
 
 
 # --- The logs --------------------------------------------------------------------------------------------------
 
 
-def _read_events(merge: LogMerge, missing: Sequence[str], topic: str, numbers: frozenset[int]) -> list[Event]:
-    """What the change logs say of this topic and of brokers; what cannot be read is told on stderr."""
+def _read_events(
+    merge: LogMerge, missing: Sequence[str], topic: str, numbers: frozenset[int]
+) -> tuple[list[Event], set[int]]:
+    """What the change logs say of these partitions of the topic and of brokers, and of which partitions they say
+    anything; what cannot be read is told on stderr."""
     from strandline.cli.spark_session import warn
     from strandline.cli.watch_replay import KINDS
+    from strandline.protocol.history.lines import OF_PARTITIONS
     from strandline.protocol.history.wanted import Wanted
 
-    wanted = Wanted(re.escape(topic), numbers)
-    events = [event for told in merge for event in told.line.events if event.kind in KINDS and wanted.has(event)]
+    of_topic, wanted = Wanted(re.escape(topic)), Wanted(re.escape(topic), numbers)
+    events: list[Event] = []
+    logged: set[int] = set()
+    for event in (event for told in merge for event in told.line.events if event.kind in KINDS):
+        if event.kind in OF_PARTITIONS and of_topic.has(event):
+            logged.add(event.partition)
+        if wanted.has(event):
+            events.append(event)
     for text in unread_texts(merge, missing):
         warn(printable(text))
-    return events
+    return events, logged

@@ -203,6 +203,13 @@ def test_a_replay_begins_where_it_is_asked_to(shell: Shell, logs: Path, monkeypa
     ("arguments", "code", "said"),
     [
         (("orders", "--logs", "."), 1, "the logs say nothing of topic orders in that time"),
+        (("clicks", "--logs", ".", "--partition", "9"), 1, "the logs say nothing of partition 9, only of 0"),
+        (("clicks", "--logs", ".", "--partition", "0,9", "--once"), 1, "nothing of partition 9, only of 0"),
+        (
+            ("clicks", "--logs", ".", "--partition", "0", "--until", "2000"),
+            1,
+            "the logs say nothing of partition 0 of topic clicks in that time",
+        ),
         (("clicks", "--logs", "empty"), 1, "there is no change log to read"),
         (("clicks", "--speed", "2"), 2, "--speed is for a replay"),
         (("clicks", "--until", "-1h"), 2, "--until is for a replay"),
