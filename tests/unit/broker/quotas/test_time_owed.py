@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from strandline.broker.network.held_bytes import HELD_READ_BYTES
 from strandline.broker.quotas.entities import DEFAULT, QuotaEntity
-from strandline.broker.quotas.holding import let_go
+from strandline.broker.quotas.holding import ask_again, let_go
 from strandline.broker.quotas.sensors import Sensor, Sensors
 from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.messages import (
@@ -183,14 +183,19 @@ async def test_who_waits_for_room_lets_all_of_its_client_pass_that_are_in_line(a
         assert found == [(0, 1), (1, 1), (2, 1), (3, 0)]
 
 
-async def test_who_waits_for_room_is_let_go_with_its_quota(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("another_counts", [False, True])
+async def test_who_waits_for_room_is_let_go_with_its_quota(another_counts: bool, autojump_clock: MockClock) -> None:
     async with behind_others(1) as (_, _, sensor, _, [client]):
         began = trio.current_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(send_until_closed, client, large_frame(SIZE))
             await trio.sleep(1)
             assert sensor.unreceived
-            let_go(sensor)
+            if another_counts:
+                sensor.table.set_bounds({QuotaEntity(client_id=DEFAULT): 10, QuotaEntity("ANONYMOUS"): 1000}, 0.0)
+                ask_again(sensor)
+            else:
+                let_go(sensor)
             assert await client.response() is not None
         assert trio.current_time() - began < 1.2
 
