@@ -58,7 +58,8 @@ def consume(ctx: click.Context, /, **given: Any) -> None:
     """Measure how fast a topic is read, from its beginning to what is its end now.
 
     The lines are those of kafka-consumer-perf-test. Without --topic it reads what it has written before, a million
-    records unless --records says otherwise."""
+    records unless --records says otherwise. With --decode records it reads exactly so many; columns and batches come as
+    they were fetched, so that the last fetch may have more."""
     options = RunOptions.taken(given)
     session = session_of(ctx)
     if options.topic is None and options.records is None:
@@ -73,7 +74,7 @@ def consume(ctx: click.Context, /, **given: Any) -> None:
             click.echo(CONSUMER_INTERVAL_HEADER if given["show_detailed_stats"] else CONSUMER_HEADER)
         limits = {"max_poll_records": POLL_RECORDS, **wanted}
         with session.consumer(bootstrap_of(session, options.bootstrap), **limits) as consumer:
-            result, interrupted = reading.run(consumer, topic)
+            result, interrupted = reading.run(consumer, topic, int(str(limits["max_poll_records"])))
     line = "" if given["show_detailed_stats"] else consumer_total(result.total, reading.began_ms, reading.preparing_s)
     settings = told_settings(options, topic, is_sending=options.topic is None, decode=given["decode"])
     told = Told("bench consume", "calls", line, settings, {"unread": [each._asdict() for each in reading.unread]})
@@ -123,8 +124,8 @@ class Reading:
         self._fetch = FETCHES[given["decode"]]
         self._report = Report(session, options, lambda interval, measurement: self._line(interval, measurement.total))
 
-    def run(self, consumer: Consumer, topic: str) -> tuple[Result, bool]:
-        """The result, and whether somebody interrupted it."""
+    def run(self, consumer: Consumer, topic: str, most: int) -> tuple[Result, bool]:
+        """The result, and whether somebody interrupted it. most: records of a poll."""
         report, measurement = self._report, self._report.measurement
         ends = self._begin(consumer, topic)
         self.preparing_s = report.now_s()
@@ -132,7 +133,7 @@ class Reading:
         interrupted = False
         with report.shown():
             try:
-                self._read(consumer, ends)
+                self._read(consumer, ends, most)
             except KeyboardInterrupt:
                 interrupted = True
         before = len(measurement.intervals)
@@ -153,12 +154,13 @@ class Reading:
             consumer.seek(partition, beginnings[partition])
         return {partition: ends[partition] for partition in partitions if ends[partition] > beginnings[partition]}
 
-    def _read(self, consumer: Consumer, ends: dict[TopicPartition, int]) -> None:
+    def _read(self, consumer: Consumer, ends: dict[TopicPartition, int], most: int) -> None:
         """Until all is read, enough, or the time is over."""
         report, measurement, options = self._report, self._report.measurement, self._options
         asked_s = heard_s = 0.0
         while ends:
-            records, size_bytes, positions = self._fetch(consumer)
+            left = most if options.records is None else options.records - measurement.total.records
+            records, size_bytes, positions = self._fetch(consumer, min(most, left))
             now_s = report.now_s()
             if records:
                 heard_s = now_s
@@ -189,8 +191,8 @@ Fetched = tuple[int, int, dict[TopicPartition, int]]
 """Records, bytes, and where each partition goes on."""
 
 
-def _records(consumer: Consumer) -> Fetched:
-    polled = consumer.poll(timeout_ms=POLL_MS)
+def _records(consumer: Consumer, most: int) -> Fetched:
+    polled = consumer.poll(max_records=most, timeout_ms=POLL_MS)
     count = size_bytes = 0
     for records in polled.values():
         count += len(records)
@@ -198,7 +200,7 @@ def _records(consumer: Consumer) -> Fetched:
     return count, size_bytes, {partition: records[-1].offset + 1 for partition, records in polled.items()}
 
 
-def _columns(consumer: Consumer) -> Fetched:
+def _columns(consumer: Consumer, most: int) -> Fetched:
     polled = consumer.poll_columns(timeout_ms=POLL_MS)
     strings = [each for columns in polled for each in (columns.keys, columns.values)]
     size_bytes = sum(int((each.ends - each.starts).sum()) for each in strings)
@@ -206,7 +208,7 @@ def _columns(consumer: Consumer) -> Fetched:
     return sum(each.records_count for each in polled), size_bytes, positions
 
 
-def _batches(consumer: Consumer) -> Fetched:
+def _batches(consumer: Consumer, most: int) -> Fetched:
     """Records by the headers of their batches; bytes as they are in the log."""
     from strandline.protocol.records import scan
 
@@ -216,5 +218,5 @@ def _batches(consumer: Consumer) -> Fetched:
     return count, sum(len(each.records) for each in fetched), positions
 
 
-FETCHES: dict[str, Callable[[Consumer], Fetched]] = {"columns": _columns, "records": _records, "none": _batches}
-"""Each way of --decode."""
+FETCHES: dict[str, Callable[[Consumer, int], Fetched]] = {"columns": _columns, "records": _records, "none": _batches}
+"""Each way of --decode, with at most how many records at once; columns and batches come as they were fetched, whole."""

@@ -346,8 +346,17 @@ class FakeConsumer(FakeClient):
         self.commit(offsets, 0)
         on_done(offsets, None)
 
-    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[FakeRecord]]:
-        return {partition: records for partition, (_, records) in self._taken().items() if records}
+    def poll(self, timeout_ms: int, max_records: int | None = None) -> dict[TopicPartition, list[FakeRecord]]:
+        polled = {}
+        left = max_records
+        for partition, (position, records) in self._taken().items():
+            if left is not None and left < len(records):
+                records = records[:left]
+                self.positions[partition] = records[-1].offset + 1 if records else position
+            if records:
+                polled[partition] = records
+            left = None if left is None else left - len(records)
+        return polled
 
     def fetch_batches(self, timeout_ms: int) -> list[FetchedBatches]:
         return [

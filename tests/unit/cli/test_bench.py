@@ -95,6 +95,19 @@ def test_it_reads_what_it_wrote_and_all_ways_of_decoding_count_alike(shell: Shel
             assert line.split(", ")[2] == f"{700 * 30 / 2**20:.4f}"
 
 
+@pytest.mark.parametrize(("decode", "read"), [("records", 7), ("columns", 11), ("none", 11)])
+def test_exactly_as_many_records_as_asked_for_are_read_where_the_last_poll_can_be_cut(
+    shell: Shell, cluster: FakeCluster, decode: str, read: int
+) -> None:
+    cluster.add_topic("clicks", {})
+    cluster.fill("clicks", 0, [b"a"] * 5)
+    cluster.fill("clicks", 1, [b"b"] * 6)
+    asked = ("bench", "consume", "-t", "clicks", "--decode", decode, "--output", "json")
+    assert json.loads(shell(*asked, "--messages", "7").out)["records"] == read
+    few = shell(*asked, "--messages", "7", "-X", "max.poll.records=2")
+    assert (few.code, json.loads(few.out)["records"]) == (0, read)
+
+
 @pytest.mark.parametrize("decode", ["columns", "records", "none"])
 def test_a_gap_at_the_end_of_a_topic_is_not_waited_for(shell: Shell, cluster: FakeCluster, decode: str) -> None:
     cluster.add_topic("clicks", {})
