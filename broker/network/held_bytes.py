@@ -114,11 +114,14 @@ class Charge:
         await budget.reserve(size_bytes)
         self.put(budget, size_bytes)
 
-    def give_away(self) -> int:
-        """Somebody else releases them from now on. Returns how many they are."""
-        size_bytes, self.size_bytes = self.size_bytes, 0
-        return size_bytes
+    def give_away(self) -> Charge:
+        """Somebody else releases them from now on, by the charge that is returned."""
+        given = Charge()
+        given._where, given.size_bytes = self._where, self.size_bytes
+        self.size_bytes = 0
+        return given
 
     def release(self) -> None:
-        if self._where is not None and (size_bytes := self.give_away()):
+        size_bytes, self.size_bytes = self.size_bytes, 0
+        if self._where is not None and size_bytes:
             self._where.release(size_bytes)

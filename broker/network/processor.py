@@ -19,14 +19,14 @@ from collections.abc import Callable
 
 import trio
 
-from strandline.broker.network.connection import Connection, Debt
+from strandline.broker.network.connection import Brake, Connection, Debt
 from strandline.broker.network.first_request import IsKey, first_of_broker
 from strandline.broker.network.held_bytes import HELD_READ_BYTES, Charge
 from strandline.broker.network.limits import ConnectionLimits
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import UNCHARGED_REQUEST_BYTES, Held, RequestChannel
 from strandline.broker.network.request_context import RequestContext
-from strandline.broker.network.request_reader import Next, RequestReader
+from strandline.broker.network.request_reader import Leaving, Next, RequestReader
 from strandline.protocol.api import Api
 from strandline.protocol.messages import Request
 from strandline.protocol.records import READER_SLACK_BYTES
@@ -110,10 +110,10 @@ class Processor:
             on_closed()
             return
         self._nursery.start_soon(
-            self._hold, transport, context, on_closed, held_s, is_key, name=f"held connection {context.peer}"
+            self._await_key, transport, context, on_closed, held_s, is_key, name=f"held connection {context.peer}"
         )
 
-    async def _hold(
+    async def _await_key(
         self,
         transport: Transport,
         context: RequestContext,
@@ -252,15 +252,11 @@ class Processor:
             while leaving.unfinished is not None:
                 request, remainder, behind = leaving.unfinished
                 if isinstance(remainder, Held):
-                    held_since = trio.current_time()
-                    self._count_held(charge, request, leaving.all_bytes + len(connection.kept))
-                    await remainder.brake.wait(connection)
+                    await self._hold(connection, request, remainder.brake, leaving, charge)
                     if connection.closed:
                         break
                     leaving.unfinished = None  # it is the channel's now
                     now = trio.current_time()
-                    leaving.taken_at += now - held_since  # it waited for no handler
-                    request.note_throttled(now - held_since)
                     leaving.unfinished = self._channel.handle_burst([request, *behind], leaving.taken_at, now)
                     continue
                 await self._reserve(connection, request, leaving.size_bytes, charge)
@@ -271,18 +267,52 @@ class Processor:
                 leaving.is_begun = False
                 leaving.unfinished = self._channel.handle_burst(behind, leaving.taken_at, trio.current_time())
             if leaving.queued is not None and connection.finish_reason is None and not connection.closed:
-                request = leaving.queued
-                await self._reserve(connection, request, request.header.size_bytes, charge)
-                leaving.queued = None
-                connection.muted = True
-                await self._channel.enqueue(request, charge.give_away())
-                await connection.wait_unmuted()
+                await self._hand_over_queued(connection, leaving.queued, leaving, charge)
         finally:
             charge.release()
             leaving.drop()
             self._channel.flush_responses()
         if leaving.fault is not None:
             self._request_reader.break_off(connection, leaving.fault)
+
+    async def _hand_over_queued(
+        self, connection: Connection, request: RequestInHand[Request], leaving: Leaving, charge: Charge
+    ) -> None:
+        """Its memory comes first: whoever is on the way to its handler waits for none of it, which those might have
+        that wait behind."""
+        if not charge.size_bytes:
+            await self._reserve(connection, request, request.header.size_bytes, charge)
+        passage_of = self._channel.passage_of
+        passage = None if passage_of is None else passage_of(request)
+        try:
+            while passage is not None and not connection.closed and (brake := passage.brake()) is not None:
+                await self._hold(connection, request, brake, leaving, charge)
+            if connection.closed:
+                return
+            leaving.queued = None
+            connection.muted = True
+            await self._channel.enqueue(request, charge.give_away())
+            await connection.wait_unmuted()
+        finally:
+            if passage is not None:
+                passage.end()
+
+    async def _hold(
+        self,
+        connection: Connection,
+        request: RequestInHand[Request],
+        brake: Brake,
+        leaving: Leaving,
+        charge: Charge,
+    ) -> None:
+        held_since = trio.current_time()
+        self._count_held(charge, request, leaving.all_bytes + len(connection.kept))
+        await brake.wait(connection)
+        if connection.closed:
+            return
+        held_s = trio.current_time() - held_since
+        request.note_throttled(held_s)
+        leaving.note_held(held_s)
 
     def _count_held(self, charge: Charge, request: RequestInHand[Request], size_bytes: int) -> None:
         """What waits for its turn leaves the budget to others; unless so much has left it that memory would not be

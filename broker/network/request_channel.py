@@ -24,14 +24,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import trio
 
 from strandline.broker.network.burst_counts import count_burst
 from strandline.broker.network.connection import Brake, Connection, Debt
 from strandline.broker.network.dialects import Dialect
-from strandline.broker.network.held_bytes import HeldBytes
+from strandline.broker.network.held_bytes import Charge, HeldBytes
 from strandline.broker.network.limits import ByteBudget
 from strandline.broker.network.regions import Warm, read_here
 from strandline.broker.network.request import Remainder, RequestInHand
@@ -72,6 +72,16 @@ class Held(NamedTuple):
     brake: Brake
 
 
+class Passage(Protocol):
+    """The way of a request that queues, from its connection to its handler."""
+
+    def brake(self) -> Brake | None:
+        """What holds it, to be asked anew after that was waited for; None: it is put in line for its handler now."""
+
+    def end(self) -> None:
+        """Its connection does not wait for its handler any more."""
+
+
 class Unfinished(NamedTuple):
     """An inline request that left its burst, what is left to do for it, and those behind it that wait for that."""
 
@@ -86,11 +96,10 @@ class Unfinished(NamedTuple):
 
 
 class _Queued(NamedTuple):
-    """A request in line, with the bytes that it holds of a budget until it is handled."""
+    """A request in line, with its bytes, which are counted until it is handled."""
 
     request: RequestInHand[Request]
-    budget: ByteBudget
-    charged_bytes: int
+    charge: Charge
     remainder: Remainder | None
 
 
@@ -193,6 +202,8 @@ class RequestChannel:
         self.debt_of: Callable[[Connection, Api], Debt | None] | None = None
         """What would hold a request of that API, if it were received now: it takes no memory then that others wait
         for."""
+        self.passage_of: Callable[[RequestInHand[Request]], Passage | None] | None = None
+        """How a request that queues comes to its handler; None: nothing holds it."""
         self.held = HeldBytes()
         """What connections that a gate holds have received."""
         self.read_failed = read_failed
@@ -249,20 +260,19 @@ class RequestChannel:
         return unfinished
 
     async def enqueue(
-        self, request: RequestInHand[Request], charged_bytes: int, remainder: Remainder | None = None
+        self, request: RequestInHand[Request], charge: Charge, remainder: Remainder | None = None
     ) -> None:
         """Put a request that is not inline in line, or an inline request's remainder; waits while its queue is full.
-        Its connection is muted by now. `charged_bytes` of `budget_of(api)` were reserved for it: they are released
-        here, however it ends."""
+        Its connection is muted by now. charge: of its bytes, which are released here, however it ends."""
         line = self._steps if isinstance(remainder, InSteps) else self._lines[request.api.scheduling]
-        queue, budget = line.queue, line.budget
+        queue = line.queue
         try:
             while len(queue.items) >= queue.max_requests:
                 await queue.room_came.park()
         except BaseException:
-            budget.release(charged_bytes)
+            charge.release()
             raise
-        queue.put(_Queued(request, budget, charged_bytes, remainder))
+        queue.put(_Queued(request, charge, remainder))
 
     def budget_of(self, api: Api) -> ByteBudget:
         """Where bytes of this API's requests are charged."""
@@ -321,7 +331,7 @@ class RequestChannel:
         except Exception as error:
             self._answer_failure(request, error)
         finally:
-            queued.budget.release(queued.charged_bytes)
+            queued.charge.release()
             request.connection.unmute()
         self.flush_responses()
 

@@ -100,6 +100,12 @@ class Leaving:
         if self.queued is not None:
             self.queued.own_records()
 
+    def note_held(self, seconds: float) -> None:
+        """It waited for no handler meanwhile."""
+        self.taken_at += seconds
+        if self.queued is not None and (times := self.queued.slot.times) is not None:
+            times.taken_at += seconds
+
     def drop(self) -> None:
         """The connection ends before the turn of what is left: that is never answered, and nobody waits for it."""
         if self.unfinished is not None:

@@ -5,7 +5,6 @@
 | producer_byte_rate | the bytes of Produce requests | as they come |
 | consumer_byte_rate | the record batches in answers to Fetch | as they leave; left out while something is owed |
 | request_percentage | time of the event loop in handlers, of any API | as they return; waiting costs nothing |
-| | (those that queue are counted, muted and told, but stand in no line) | |
 | controller_mutation_rate | partitions created and deleted | `mutations` |
 
 This gate stands before the handlers only while there is such a quota (`RequestChannel.switch_gate`). Exempt is what
@@ -31,7 +30,18 @@ from strandline.broker.network.dialects import Regions
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import Handler, Held
 from strandline.broker.quotas.entities import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
-from strandline.broker.quotas.holding import InLine, InLineToPay, PaidFrame, TimeOwed, is_owed, must_wait, mute, pay
+from strandline.broker.quotas.holding import (
+    InLine,
+    InLineToPay,
+    PaidFrame,
+    Passage,
+    TimeOwed,
+    end_passage,
+    is_owed,
+    must_wait,
+    mute,
+    pay,
+)
 from strandline.broker.quotas.sensors import Sensor, Sensors
 from strandline.broker.steps import InSteps
 from strandline.protocol.api import Api, ApiKey, Scheduling
@@ -85,12 +95,20 @@ class QuotaGate:
 
     def debt_of(self, connection: Connection, api: Api) -> TimeOwed | None:
         """What would hold a large frame of that API, were it received now, for the time that its client has taken: no
-        API's frame is charged before it is handled. Those that queue stand in no line."""
-        if _is_exempt(api) or api.scheduling is not Scheduling.INLINE or connection.context.is_inter_broker:
+        API's frame is charged before it is handled."""
+        if _is_exempt(api) or connection.context.is_inter_broker:
             return None
         now = trio.current_time()
         sensor = self._spent.of(connection.context.principal, connection.context.client_id, now)
         return None if sensor is None or not is_owed(sensor, now) else TimeOwed(sensor)
+
+    def passage_of(self, request: RequestInHand[Request]) -> Passage | None:
+        """How a request that queues comes to its handler."""
+
+        def find() -> Sensor | None:
+            return self._sensor(self._spent, request, trio.current_time())
+
+        return None if find() is None else Passage(request.connection, find)
 
     # --- bytes -------------------------------------------------------------------------------------------------------
 
@@ -171,7 +189,8 @@ class QuotaGate:
         sensor = self._sensor(self._spent, request, trio.current_time())
         if sensor is None:
             return await handler(request)
-        return await _await_timed(_Watch(self._clock, sensor, request), partial(handler, request))
+        watch = _Watch(self._clock, sensor, request, begun=partial(end_passage, request.connection, sensor))
+        return await _await_timed(watch, partial(handler, request))
 
     # --- whose -------------------------------------------------------------------------------------------------------
 
@@ -189,8 +208,16 @@ def _is_exempt(api: Api) -> bool:
 class _Watch:
     """Counts what a request takes of the event loop; the answer, on its way out, tells if that is too much."""
 
-    def __init__(self, clock: Callable[[], float], sensor: Sensor, request: RequestInHand[Any]) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        sensor: Sensor,
+        request: RequestInHand[Any],
+        begun: Callable[[], None] | None = None,
+    ) -> None:
+        """begun: called when the request waits for the first time, and what it has taken until then is charged."""
         self._clock = clock
+        self._begun = begun
         self._sensor = sensor
         self._request = request
         self._began: float | None = None
@@ -205,6 +232,13 @@ class _Watch:
         finally:
             self._spent_s += self._clock() - self._began
             self._began = None
+
+    def pause(self) -> None:
+        """The request begins to wait for something."""
+        if self._begun is not None:
+            self.charge()
+            self._begun()
+            self._begun = None
 
     def charge(self) -> float:
         """Take what was spent since the last charge; returns for how long it is made up for."""
@@ -245,6 +279,7 @@ class _Steps:
                 asked = self._watch.timed(send)
             except StopIteration as end:
                 return end.value
+            self._watch.pause()
             try:
                 send = partial(steps.send, (yield asked))
             except BaseException as error:

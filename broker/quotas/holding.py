@@ -5,6 +5,10 @@ with `throttle_time_ms`, and is not read for that time (KIP-219). `InLine`: a re
 was sent ahead, while something is owed; it waits in its connection, first come, first served, one at a time. So many
 connections that share a quota pass together what one of them would.
 
+A request that queues for its handler (`Passage`) stands in that line before, and what it takes shows at its handler: of
+those that share a quota one at a time is on its way there. Or many that came at once would pass before the first of
+them is counted. Others do not wait for what is on its way: nothing is owed for that yet.
+
 Where the quota is altered or removed everybody is let go at once (`let_go`), and what is in line comes to the gate
 again, frames that are still to be received, too. Where another one begins to count for some of them, these go, and the
 others keep their place (`ask_again`); who is muted is read again, and waits in line for what is still owed. A
@@ -22,7 +26,7 @@ from collections.abc import Callable
 
 import trio
 
-from strandline.broker.network.connection import Connection
+from strandline.broker.network.connection import Brake, Connection
 from strandline.broker.quotas.sensors import Sensor
 
 
@@ -94,6 +98,47 @@ class InLine(_Waiting):
         if next(iter(self._sensor.line)) is not connection:
             return math.inf
         return now + self._sensor.meter.owed_s(now)
+
+
+class Passage:
+    """A `Passage` of the request channel: see the module."""
+
+    def __init__(self, connection: Connection, find: Callable[[], Sensor | None]) -> None:
+        """find: the sensor that the request is counted under now."""
+        self._connection = connection
+        self._find = find
+        self._sensor: Sensor | None = None
+
+    def brake(self) -> Brake | None:
+        connection, sensor = self._connection, self._find()
+        if sensor is not self._sensor:
+            self.end()
+            self._sensor = sensor
+        if sensor is None:
+            return None
+        sensor.passing.setdefault(connection, None)
+        if next(iter(sensor.passing)) is not connection:
+            return _BehindOthers(sensor)
+        return InLine(sensor) if must_wait(connection, sensor, trio.current_time()) else None
+
+    def end(self) -> None:
+        if self._sensor is not None:
+            end_passage(self._connection, self._sensor)
+
+
+class _BehindOthers(_Waiting):
+    """A `Brake`, of a request that queues while another one is on its way to its handler."""
+
+    async def wait(self, connection: Connection) -> None:
+        connection.is_awaited = True
+        try:
+            await connection.wait_for_time(lambda: 0.0 if self._may_go_on(connection) else math.inf)
+        finally:
+            connection.is_awaited = False
+
+    def _may_go_on(self, connection: Connection) -> bool:
+        is_let_go = self._sensor.changes != self._changes or self._is_let_go(connection)
+        return is_let_go or next(iter(self._sensor.passing)) is connection
 
 
 class InLineToPay(InLine):
@@ -176,6 +221,15 @@ def is_owed(sensor: Sensor, now: float) -> bool:
     return not sensor.meter.is_free(now) or bool(sensor.line)
 
 
+def end_passage(connection: Connection, sensor: Sensor) -> None:
+    """Its request, if it was on the way, is at its handler, and what it has taken so far is counted."""
+    if connection in sensor.passing:
+        del sensor.passing[connection]
+        for first in sensor.passing:
+            first.wake()
+            break
+
+
 def wake_next(sensor: Sensor) -> None:
     """Have who is first in line look whether it is its turn; where nobody is, those who wait for that."""
     for first in sensor.line:
@@ -194,5 +248,5 @@ def let_go(sensor: Sensor) -> None:
 
 def ask_again(sensor: Sensor) -> None:
     """Another table of quotas counts: who waits for this sensor looks whether it still does."""
-    for connection in (*sensor.muted, *sensor.line, *sensor.unreceived):
+    for connection in (*sensor.muted, *sensor.line, *sensor.passing, *sensor.unreceived):
         connection.wake()

@@ -95,10 +95,11 @@ class Quotas:
         def put_into_effect() -> None:
             if not any(each.bounds for each in self.sensors.values()):
                 channel.switch_gate(None)
-                channel.before_large = channel.debt_of = None
+                channel.before_large = channel.debt_of = channel.passage_of = None
                 return
             channel.switch_gate(lambda api, handler: gate(api, mutations(api, handler)))
             channel.before_large, channel.debt_of = gate.before_large, gate.debt_of
+            channel.passage_of = gate.passage_of
 
         self._put_into_effect = put_into_effect
         put_into_effect()

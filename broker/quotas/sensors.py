@@ -42,9 +42,10 @@ class Windows(NamedTuple):
 
 
 class Sensor:
-    """What those pass together who share a quota. `line`, `muted` and `unreceived` are of `holding`: whose requests
-    wait for their turn, in order, who is not read until a time, and whose large frames are not received until there is
-    room for them, or nothing is owed."""
+    """What those pass together who share a quota. `line`, `muted`, `passing` and `unreceived` are of `holding`: whose
+    requests wait for their turn, in order, who is not read until a time, whose request is on its way to its handler,
+    with those behind it that are to go there, too, and whose large frames are not received until there is room for
+    them, or nothing is owed."""
 
     __slots__ = (
         "changes",
@@ -54,6 +55,7 @@ class Sensor:
         "longest_held_s",
         "meter",
         "muted",
+        "passing",
         "rate",
         "table",
         "throttled",
@@ -77,6 +79,7 @@ class Sensor:
         self.used_at = 0.0
         self.line: dict[Any, None] = {}
         self.muted: dict[Any, None] = {}
+        self.passing: dict[Any, None] = {}
         self.unreceived: dict[Any, None] = {}
         self.changes = 0
         """How often another quota began to count: what was charged or paid before counts no more."""

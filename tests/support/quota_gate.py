@@ -111,4 +111,5 @@ async def gated(
         gate = QuotaGate(sensors, clock=clock)
         pipeline.channel.switch_gate(gate)
         pipeline.channel.before_large, pipeline.channel.debt_of = gate.before_large, gate.debt_of
+        pipeline.channel.passage_of = gate.passage_of
         yield pipeline, clock, sensors, seen

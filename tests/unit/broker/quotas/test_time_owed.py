@@ -257,7 +257,7 @@ async def test_a_frame_whose_client_begins_to_owe_while_it_waits_for_memory_leav
         (ApiKey.METADATA, False, True),
         (ApiKey.PRODUCE, True, False),
         (ApiKey.API_VERSIONS, False, False),
-        (ApiKey.CREATE_TOPICS, False, False),
+        (ApiKey.CREATE_TOPICS, False, True),
     ],
 )
 async def test_only_what_would_stand_in_line_waits_for_room(
