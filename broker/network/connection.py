@@ -104,6 +104,7 @@ class Connection:
         "expected_bytes",
         "finish_reason",
         "frame_started_at",
+        "has_greeted",
         "is_awaited",
         "kept",
         "left_at",
@@ -137,6 +138,8 @@ class Connection:
         """A queued request of this connection is being handled; later ones wait."""
         self.is_awaited = False
         """Its reader waits, and what it waits with is for a peer that is to read an answer: `is_left` ends it."""
+        self.has_greeted = False
+        """A gate has seen the ApiVersions that it begins with."""
         self.brake: Brake | None = None
         """Set by a gate: it is waited for before anything more is read."""
         self.before_frame: BeforeFrame | None = None

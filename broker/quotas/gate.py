@@ -9,8 +9,9 @@
 
 This gate stands before the handlers only while there is such a quota (`RequestChannel.switch_gate`). Exempt is what
 brokers ask of each other, who show the key of whom they ask (`membership/broker_key`).
-ApiVersions is exempt for everybody: every connection begins with it, those of brokers too, and who it is is not known
-before. Whoever only says that it is a replica counts as the client that it is, and is refused (`FetchHandler`).
+The first ApiVersions of a connection is exempt for everybody: every connection begins with it, those of brokers too,
+and who it is is not known before. Whoever only says that it is a replica counts as the client that it is, and is
+refused (`FetchHandler`).
 
 Sources: KafkaApis.handleProduceRequest, handleFetchRequest of Kafka 3.9; KIP-13, KIP-124, KIP-219.
 """
@@ -68,7 +69,7 @@ class QuotaGate:
         self._clock = clock
 
     def __call__(self, api: Api, handler: Handler) -> Handler:
-        if _is_exempt(api):
+        if api.inter_broker_only:
             return handler
         inner = handler
         if api.key is ApiKey.PRODUCE and self._produced.bounds:
@@ -77,6 +78,8 @@ class QuotaGate:
             inner = partial(self._fetch, handler)
         if not self._spent.bounds:
             return inner
+        if api.key is ApiKey.API_VERSIONS:
+            return partial(self._greet, inner)
         return partial(self._timed if api.scheduling is Scheduling.INLINE else self._timed_queued, inner)
 
     def before_large(self, connection: Connection, api: Api, size_bytes: int) -> InLineToPay | None:
@@ -96,7 +99,9 @@ class QuotaGate:
     def debt_of(self, connection: Connection, api: Api) -> TimeOwed | None:
         """What would hold a large frame of that API, were it received now, for the time that its client has taken: no
         API's frame is charged before it is handled."""
-        if _is_exempt(api) or connection.context.is_inter_broker:
+        if api.inter_broker_only or connection.context.is_inter_broker:
+            return None
+        if api.key is ApiKey.API_VERSIONS and not connection.has_greeted:
             return None
         now = trio.current_time()
         sensor = self._spent.of(connection.context.principal, connection.context.client_id, now)
@@ -163,6 +168,12 @@ class QuotaGate:
 
     # --- time --------------------------------------------------------------------------------------------------------
 
+    def _greet(self, handler: Handler, request: RequestInHand[Request]) -> Any:
+        if request.connection.has_greeted:
+            return self._timed(handler, request)
+        request.connection.has_greeted = True
+        return handler(request)
+
     def _timed(self, handler: Handler, request: RequestInHand[Request]) -> Any:
         """100 percent are the whole event loop: what is taken is hundredths of it."""
         now = trio.current_time()
@@ -199,10 +210,6 @@ class QuotaGate:
         if context.is_inter_broker:
             return None
         return sensors.of(context.principal, context.client_id, now)
-
-
-def _is_exempt(api: Api) -> bool:
-    return api.inter_broker_only or api.key is ApiKey.API_VERSIONS
 
 
 class _Watch:

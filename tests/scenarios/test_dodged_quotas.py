@@ -20,6 +20,7 @@ from strandline.client.quotas import QuotaOwner
 from strandline.protocol.api import ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
+    ApiVersionsRequest,
     ConfigResource,
     CreatableTopic,
     CreatePartitionsRequest,
@@ -124,7 +125,7 @@ async def test_the_time_of_the_event_loop_is_held_whatever_its_clients_try(
         await alter(cluster, OTHER, request_percentage=100_000)
         fair, kafka = await connect(cluster, "fair"), await kafka_client(cluster)
         many = [await connect(cluster, f"dodger-{number}") for number in range(8)]
-        forger = await connect(cluster, "broker-2")
+        forger, asker = await connect(cluster, "broker-2"), await connect(cluster, "asker")
         sensors = cluster.broker(1).quotas.sensors["request_percentage"]
         spent_s, fresh = 0.0, names()
         looks, configs = (
@@ -149,6 +150,7 @@ async def test_the_time_of_the_event_loop_is_held_whatever_its_clients_try(
             partial(counted, partial(fair.roundtrip, MetadataRequest([]))),
             partial(counted, partial(kafka.ask, ApiKey.METADATA, 8, topics=[])),
             partial(counted, partial(fetch, forger, 0, 1)),
+            partial(counted, partial(asker.roundtrip, ApiVersionsRequest())),
             partial(counted, partial(many[0].roundtrip, OffsetForLeaderEpochRequest([], ANY_REPLICA))),
             *(partial(counted, partial(each.roundtrip, MetadataRequest([]))) for each in many[1:]),
             *[partial(anew, cluster, fresh, ask_anew)] * 4,

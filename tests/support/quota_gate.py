@@ -18,6 +18,7 @@ from strandline.broker.quotas.sensors import Sensors, Windows
 from strandline.broker.steps import PARTITIONS_PER_STEP, InSteps
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import (
+    ApiVersionsRequest,
     ApiVersionsResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -81,6 +82,10 @@ async def gated(
         clock.now += clock.cost_s
         request.respond(MetadataResponse([], []))
 
+    def versions(request: RequestInHand[ApiVersionsRequest]) -> None:
+        clock.now += clock.cost_s
+        request.respond(ApiVersionsResponse(0, []))
+
     def list_offsets(request: RequestInHand[ListOffsetsRequest]) -> InSteps:
         def work() -> Iterator[int]:
             for _ in range(2):
@@ -102,7 +107,7 @@ async def gated(
         ApiKey.METADATA: metadata,
         ApiKey.CREATE_TOPICS: create,
         ApiKey.LIST_OFFSETS: list_offsets,
-        ApiKey.API_VERSIONS: lambda request: request.respond(ApiVersionsResponse(0, [])),
+        ApiKey.API_VERSIONS: versions,
         ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda request: request.respond(OffsetForLeaderEpochResponse([])),
     }
     async with open_pipeline(

@@ -144,6 +144,19 @@ async def test_what_brokers_ask_does_not_stand_in_the_clients_line(
         assert (trio.current_time() - began < 0.1) == passes
 
 
+async def test_only_the_first_question_for_versions_of_a_connection_is_exempt(autojump_clock: MockClock) -> None:
+    async with gated("request_percentage", 10) as (pipeline, clock, _, _):
+        clock.cost_s = 0.3
+        client, other = await pipeline.connect(), await pipeline.connect()
+        await client.request(MetadataRequest())
+        began = trio.current_time()
+        found = []
+        for _ in range(3):
+            assert await other.request(ApiVersionsRequest()) is not None
+            found.append(trio.current_time() - began)
+        assert found == pytest.approx([0, 2, 5], abs=0.01), "it is counted, too"
+
+
 async def test_a_large_frame_that_was_held_for_time_gives_back_its_memory(autojump_clock: MockClock) -> None:
     async with gated("request_percentage", 10) as (pipeline, clock, _, seen):
         clock.cost_s = 0.3

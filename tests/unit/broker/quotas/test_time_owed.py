@@ -251,21 +251,23 @@ async def test_a_frame_whose_client_begins_to_owe_while_it_waits_for_memory_leav
 
 
 @pytest.mark.parametrize(
-    ("key", "is_broker", "owes"),
+    ("key", "is_broker", "has_greeted", "owes"),
     [
-        (ApiKey.PRODUCE, False, True),
-        (ApiKey.METADATA, False, True),
-        (ApiKey.PRODUCE, True, False),
-        (ApiKey.API_VERSIONS, False, False),
-        (ApiKey.CREATE_TOPICS, False, True),
+        (ApiKey.PRODUCE, False, True, True),
+        (ApiKey.METADATA, False, False, True),
+        (ApiKey.PRODUCE, True, True, False),
+        (ApiKey.API_VERSIONS, False, False, False),
+        (ApiKey.API_VERSIONS, False, True, True),
+        (ApiKey.CREATE_TOPICS, False, True, True),
     ],
 )
 async def test_only_what_would_stand_in_line_waits_for_room(
-    key: ApiKey, is_broker: bool, owes: bool, autojump_clock: MockClock
+    key: ApiKey, is_broker: bool, has_greeted: bool, owes: bool, autojump_clock: MockClock
 ) -> None:
     async with behind_others(1) as (pipeline, _, _, _, [client]):
         await client.request(ApiVersionsRequest())
         [connection] = pipeline.processor.connections
         connection.context = replace(connection.context, is_inter_broker=is_broker)
+        connection.has_greeted = has_greeted
         assert pipeline.channel.debt_of is not None
         assert (pipeline.channel.debt_of(connection, APIS[key]) is not None) == owes
