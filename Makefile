@@ -106,7 +106,7 @@ bench-control: setup ## 10,000 partitions led anew, 2000 created, brokers stoppe
 bench-failover: setup ## how long acks stay away after a SIGKILL, without and with 2000 partitions beside (BENCH="--runs 3": fewer; BENCH="--table": other faults beside Kafka)
 	$(PYTHON) tests/benchmarks/failover.py $(BENCH)
 
-bench-metrics: setup ## what counting costs a broker per request, and what being scraped does (BENCH="--rounds 2": fewer)
+bench-metrics: setup ## what counting costs a broker per request (BENCH="--rounds 2": fewer)
 	$(PYTHON) tests/benchmarks/metrics_overhead.py $(BENCH)
 
 bench-scrape: setup ## longest step of the loop while 10,000 partitions are told of (BENCH="--topics 10": one case)

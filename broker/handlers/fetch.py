@@ -276,7 +276,8 @@ class FetchHandler:
             size_bytes = 0
         if len(topics) == 1:  # nearly always, and then it is cheap
             row = traffic.of(topics[0].topic)
-            row.bytes_out += size_bytes
+            if size_bytes:
+                row.bytes_out += size_bytes
             if is_read:
                 row.fetch_requests += len(topics[0].partitions)
         else:

@@ -8,7 +8,8 @@ import trio
 
 from strandline.broker.network.connection import Connection
 from strandline.broker.network.request import RequestInHand
-from strandline.broker.network.request_counts import FETCH, RequestTimes
+from strandline.broker.network.request_counts import FETCH, NOTED_AT_ONCE, RequestTimes
+from strandline.broker.network.response_slot import ResponseSlot
 from strandline.protocol.messages import Request
 
 
@@ -19,7 +20,8 @@ def count_burst(
 
     begun_at: monotonic seconds; NOT_YET: as soon as they were taken."""
     first, count, counts = requests[0], len(requests), connection.counts
-    key, size_bytes = first.header.api_key, first.header.size_bytes
+    header = first.header
+    key, size_bytes = header.api_key, header.size_bytes
     if count > 1:
         size_bytes = 0
         for request in requests:
@@ -29,9 +31,12 @@ def count_burst(
                     count_burst(connection, group, taken_at, begun_at)
                 return
             size_bytes += header.size_bytes
-    if begun_at < 0 and connection.has_sent_all_since(taken_at):
+    if connection.all_sent_at >= taken_at and begun_at < 0:
         row_number = key if key != FETCH else counts.row_number(key, first)
-        counts.note_at_once((row_number, count), (size_bytes, taken_at, connection.left_at, connection.sent_at))
+        noted = counts.at_once[row_number, count]
+        noted += (size_bytes, taken_at, connection.left_at, connection.all_sent_at)
+        if len(noted) >= NOTED_AT_ONCE:
+            counts.settle()
         return
     row = counts.row(key, first)
     times = row.begin(count, size_bytes, taken_at)
@@ -49,23 +54,25 @@ def count_burst(
 
 def _stay(connection: Connection, requests: Sequence[RequestInHand[Request]], times: RequestTimes) -> int:
     """Have those counted later whose answers have not left; returns how many they are."""
-    now = trio.current_time()
-    later = RequestTimes(times.counts, times.taken_at, times.begun_at, now)
     waiting: set[int] | None = None
-    stayed = 0
+    staying: list[ResponseSlot] = []
     for request in requests:
         slot = request.slot
         if slot.head is not None:  # it has left, or waits for the answers to earlier requests
             waiting = connection.waiting() if waiting is None else waiting
             if id(slot) not in waiting:
                 continue
-            slot.answered_at = now
-        slot.times = later
-        if slot.has_error:
-            slot.times = later.failed()
-            times.counts.failed -= 1
-        stayed += 1
-    return stayed
+        staying.append(slot)
+    if staying:
+        later = times.later(trio.current_time())
+        for slot in staying:
+            slot.times = later
+            if slot.has_error:
+                slot.times = later.failed()
+                times.counts.failed -= 1
+            if slot.head is not None:
+                slot.answered_at = later.handled_at
+    return len(staying)
 
 
 def _leave_with_errors(connection: Connection, requests: Sequence[RequestInHand[Request]], times: RequestTimes) -> int:

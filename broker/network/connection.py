@@ -94,6 +94,7 @@ class Connection:
         "_transport",
         "_warm",
         "_writer_lot",
+        "all_sent_at",
         "before_frame",
         "brake",
         "closed",
@@ -165,6 +166,8 @@ class Connection:
         """(times, of how many requests, answered at, left at) of answers in `_out`, to be counted when that is sent."""
         self.left_at = self.sent_at = NOT_YET
         """When the last answers came into `_out`, and when the last that went at once were with the kernel."""
+        self.all_sent_at = NOT_YET
+        """The same, as long as no other answer is due."""
         self._region_sent = 0
         self._dirty_list = dirty
         self._dirty = False
@@ -186,6 +189,7 @@ class Connection:
         """The next place in the response order."""
         slot = ResponseSlot()
         self._slots.append(slot)
+        self.all_sent_at = NOT_YET
         return slot
 
     def fill(self, slot: ResponseSlot, head: bytes, attachments: Sequence[Piece], attachment_bytes: int) -> None:
@@ -216,6 +220,8 @@ class Connection:
             self._writer_lot.unpark_all()
         elif self._leaving:
             self._count_sent(now)
+        if not (self._slots or self._out or self.closed):
+            self.all_sent_at = now
         if self._reader_waits:
             self._reader_lot.unpark_all()
         return now
@@ -230,10 +236,6 @@ class Connection:
             self._leaving.append((times, count, NOT_YET, self.left_at))
         else:
             times.took(count, NOT_YET, self.left_at, self.sent_at)
-
-    def has_sent_all_since(self, then: float) -> bool:
-        """Whether answers left since, at `left_at`, and the kernel has all of them, since `sent_at`."""
-        return self.left_at >= then and not (self._slots or self._out or self.closed)
 
     def _count_sent(self, now: float) -> None:
         """All that was in `_out` is with the kernel. Requests that took the same way are counted together."""
@@ -462,6 +464,7 @@ class Connection:
             return
         self.closed = True
         self.why_closed = reason
+        self.all_sent_at = NOT_YET
         self._slots.clear()
         self._out.clear()
         self._leaving.clear()

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from itertools import accumulate
@@ -40,8 +41,10 @@ FETCH = int(ApiKey.FETCH)
 FOLLOWERS_FETCH = -1
 UNKNOWN_CODE = "UNKNOWN"
 NOT_YET = -1.0
-COUNTED_TOGETHER = 1024
-"""Bursts: a fraction of a millisecond of the event loop."""
+COUNTED_TOGETHER = 512
+"""Bursts of a kind: a fraction of a millisecond of the event loop."""
+NOTED_AT_ONCE = 4 * COUNTED_TOGETHER
+"""Numbers."""
 _Times = Sequence[float]
 _ROUND = (100, 120, 140, 170, 200, 225, 250, 300, 350, 400, 450, 500, 600, 700, 800, 900)
 """Hundredths; and so on, with more zeros."""
@@ -96,7 +99,7 @@ class Buckets:
 class RequestCounts:
     """Of one API. A stage that took no time is not written down: see `histogram`."""
 
-    __slots__ = ("_num_ways", "_ways", "answered", "errors", "failed", "requests", "sizes", *STAGES)
+    __slots__ = ("_sizes", "_ways", "answered", "errors", "failed", "requests", "sizes", *STAGES)
 
     def __init__(self) -> None:
         self.requests = 0
@@ -115,30 +118,35 @@ class RequestCounts:
         self.response_queue = Buckets()
         self.send = Buckets()
         self.total = Buckets()
-        self._ways: dict[tuple[int, bool, bool], list[float]] = {}
+        self._sizes: defaultdict[int, list[float]] = defaultdict(list)
+        """Size of a burst → the bytes of each such burst that `begin` was told of."""
+        self._ways: defaultdict[tuple[int, bool, bool], list[float]] = defaultdict(list)
         """Size of a burst, whether it waited for a handler, and after it → what `note_way` was told of those: numbers,
         one behind the other, so that the garbage collector sees nothing of them."""
-        self._num_ways = 0
 
     def begin(self, count: int, size_bytes: int, taken_at: float) -> RequestTimes:
         """Count requests that came together, size_bytes in all, as if they were equally large."""
         self.requests += count
-        self.sizes.add(size_bytes / count, count)
+        sizes = self._sizes[count]
+        sizes.append(size_bytes)
+        if len(sizes) >= COUNTED_TOGETHER:
+            self.settle()
         return RequestTimes(self, taken_at)
 
     def note_way(self, count: int, way: tuple[float, float, float, float, float, float]) -> None:
         """Of requests that are counted as begun, and were answered together: when each stage ended, in their order.
         Bursts are counted together, some time later: for many in a row that costs little."""
-        noted = self._ways.setdefault((count, way[1] >= 0, way[2] >= 0), [])
+        noted = self._ways[count, way[1] >= 0, way[2] >= 0]
         noted += way
-        self._num_ways += 1
-        if self._num_ways >= COUNTED_TOGETHER:
+        if len(noted) >= len(way) * COUNTED_TOGETHER:
             self.settle()
 
     def settle(self) -> None:
         """Count what was noted; before somebody looks."""
-        ways, self._ways = self._ways, {}
-        self._num_ways = 0
+        sizes, self._sizes = self._sizes, defaultdict(list)
+        ways, self._ways = self._ways, defaultdict(list)
+        for count, sizes_bytes in sizes.items():
+            self.sizes.add_each([size / count for size in sizes_bytes], count)
         for (count, has_queued, has_waited), noted in ways.items():
             taken_at, begun_at, handled_at, answered_at, left_at, sent_at = (noted[column::6] for column in range(6))
             if has_queued:
@@ -153,7 +161,7 @@ class RequestCounts:
             self._took(count, taken_at, begun_at, handled_at, left_at, sent_at)
 
     def add_at_once(self, count: int, noted: list[float]) -> None:
-        """See `CountsByApi.note_at_once`."""
+        """See `CountsByApi.at_once`."""
         size_bytes, taken_at, left_at, sent_at = (noted[column::4] for column in range(4))
         self.requests += count * len(size_bytes)
         self.sizes.add_each([size / count for size in size_bytes], count)
@@ -222,6 +230,10 @@ class RequestTimes(msgspec.Struct, gc=False):
         """The answers to so many of them took the same way, and are with the kernel."""
         self.counts.note_way(count, (self.taken_at, self.begun_at, self.handled_at, answered_at, left_at, sent_at))
 
+    def later(self, handled_at: float) -> RequestTimes:
+        """Of those that wait for their answers after that."""
+        return RequestTimes(self.counts, self.taken_at, self.begun_at, handled_at)
+
     def failed(self) -> FailedTimes:
         """Of such a request, in whose answer an error stands."""
         return FailedTimes(self.counts, self.taken_at, self.begun_at, self.handled_at)
@@ -255,27 +267,15 @@ class CountsByApi:
         self.received_bytes = 0
         """From the peers of all connections, frames that were never finished included."""
         self.sent_bytes = 0
-        self._at_once: dict[tuple[int, int], list[float]] = {}
-        """Number of a row, and of requests → what is noted of such bursts: numbers, one behind the
-        other."""
-        self._num_at_once = 0
-
-    def note_at_once(self, kind: tuple[int, int], burst: tuple[int, float, float, float]) -> None:
-        """Count requests that came together, and whose answers left as soon as they were handled. kind: the number
-        of their row, and how many they are. burst: the bytes of all, when they were taken, their answers
-        left, and the kernel had those. Hardly more is done for a burst on the hot path than to write that down."""
-        noted = self._at_once.get(kind)
-        if noted is None:
-            noted = self._at_once[kind] = []
-        noted += burst
-        self._num_at_once += 1
-        if self._num_at_once >= COUNTED_TOGETHER:
-            self.settle()
+        self.at_once: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+        """Number of a row, and of requests that came together → what is noted of such bursts whose answers left as soon
+        as they were handled, one behind the other: the bytes of all, when they were taken, their answers left, and the
+        kernel had those. Nothing else is done for a burst on the hot path, and that where it ends (`count_burst`): each
+        call more, and each object more that is looked at, costs as much."""
 
     def settle(self) -> None:
         """Count what was noted; before somebody looks."""
-        at_once, self._at_once = self._at_once, {}
-        self._num_at_once = 0
+        at_once, self.at_once = self.at_once, defaultdict(list)
         for (number, count), noted in at_once.items():
             self._numbered[number].add_at_once(count, noted)
         for counts in self._numbered.values():

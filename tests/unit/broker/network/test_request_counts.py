@@ -170,7 +170,7 @@ def test_what_is_counted_together_is_as_if_it_were_counted_one_by_one(
         taken_at, one, two, three = now, now + first_s, now + first_s + second_s, now + first_s + second_s + third_s
         took = {"total": three - taken_at, "send": three - two}
         if kind == 0:
-            rows.note_at_once((ApiKey.PRODUCE, count), (size_bytes, taken_at, two, three))
+            rows.at_once[ApiKey.PRODUCE, count] += (size_bytes, taken_at, two, three)
             took["local"] = two - taken_at
         else:
             times = counts.begin(count, size_bytes, taken_at)
