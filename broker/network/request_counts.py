@@ -97,7 +97,7 @@ class Buckets:
 
 
 class RequestCounts:
-    """Of one API. A stage that took no time is not written down: see `histogram`."""
+    """Of one API. A stage that took no time is not written down: see `passed_by`."""
 
     __slots__ = ("_sizes", "_ways", "answered", "errors", "failed", "requests", "sizes", *STAGES)
 
