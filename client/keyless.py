@@ -72,13 +72,14 @@ class KeylessPartitions:
         reached: dict[int, int] = {}
         for number in numbers:
             if not self._is_led(layout, number):
+                self._links.metadata.request_update()  # nobody else asks, since no record waits for it
                 continue
             partition = TopicPartition(layout.name, number)
             queue = self._accumulator.queues.get(partition)
             led[number] = 0 if queue is None else len(queue.ready) + len(queue.in_flight)
             if self._links.hindrance(partition) is None:
                 reached[number] = led[number]
-            else:  # tried again: nobody else would, since it gets no records
+            else:  # tried again, for the same reason
                 self._links.to(layout.partitions[number].leader).want()
         return choose_partition(reached or led or dict.fromkeys(numbers, 0), self._chance.random())
 

@@ -108,6 +108,27 @@ async def test_a_partition_without_a_leader_gets_nothing(autojump_clock: object)
     assert counts[1] == 0 and min(counts[0], counts[2]) > 300
 
 
+async def test_a_partition_that_had_no_leader_when_it_was_first_heard_of_gets_records_soon(
+    autojump_clock: object,
+) -> None:
+    """As right after a creation, from a broker that has not heard of all leaders; long before what is known is old."""
+    cluster = FakeCluster()
+    cluster.add_topic("t", 3)
+    late = TopicPartition("t", 1)
+    cluster.move(late, NO_BROKER)
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with a_producer(cluster, batch_size=500) as client:
+            await client.send("t", b"x" * 50)
+            await trio.sleep(0.2)
+            cluster.move(late, 0)
+            for _ in range(100):
+                await client.send_many("t", [(None, b"x" * 50)] * 10)
+                await trio.sleep(0.1)
+        nursery.cancel_scope.cancel()
+    assert len(cluster.logs[late].records()) > 100
+
+
 async def test_a_broker_that_was_away_gets_records_again(autojump_clock: object) -> None:
     cluster = FakeCluster(2)
     cluster.add_topic("t", 4)
