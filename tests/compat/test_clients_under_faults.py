@@ -47,6 +47,9 @@ MINUTES = float(os.environ.get("STRANDLINE_SOAK_MINUTES", "0"))
 SEED = int(os.environ.get("STRANDLINE_SEED", "1"))
 SESSION_TIMEOUT_MS = 3000
 RECORDS_PER_S = 200
+KEYED = 100
+"""Records at the beginning, so that each partition has some at once. The others go where chance has it, for a while at
+a time: in a minute and a half one of six partitions gets none of them once in five hundred times."""
 KINDS = ("killed", "paused", "stopped")
 READERS: Mapping[str, Sequence[Client]] = {
     "confluent-kafka": [CLIENTS["confluent-kafka"]] * 3,
@@ -103,7 +106,7 @@ class VerifiableSender(Sender):
 
 class DrivenSender(Sender):
     """It is given its records one by one, so that a blow finds some of them under way, and flushes when there are no
-    more."""
+    more. The first ones have keys."""
 
     def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
         super().__init__(name, command, folder)
@@ -117,7 +120,8 @@ class DrivenSender(Sender):
         with contextlib.suppress(BrokenPipeError), pipe:  # whoever stops it finds out why it ended
             while not self._is_told_to_stop.wait(1 / RECORDS_PER_S):
                 value = b"%d" % self._given
-                record = {"key": None, "value": value.hex(), "headers": [], "timestamp": time.time_ns() // 10**6}
+                key = value.hex() if self._given < KEYED else None
+                record = {"key": key, "value": value.hex(), "headers": [], "timestamp": time.time_ns() // 10**6}
                 pipe.write(json.dumps(record) + "\n")
                 self._given += 1
                 pipe.flush()
