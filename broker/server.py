@@ -203,7 +203,6 @@ class Broker:
         self.unflushed_connections = UnflushedConnections()
         self.work = WorkQueue(self.config.queued_max_requests)
         self._build_data_plane(self.unflushed_connections.flush, self.work.put)
-        self.quotas = Quotas(self.config_changes.config, self.coordination, self._log)
         self._build_control()
         self.channel = self._build_channel()
         self._follow_changes()
@@ -282,6 +281,7 @@ class Broker:
         )
 
     def _build_control(self) -> None:
+        self.quotas = Quotas(self.config_changes.config, self.coordination, self._log)
         self.controller = self._new_controller()
         self.topic_configs = TopicConfigs(self.config_changes.config, self.coordination, self._log)
         self.topic_configs.watch(self.controller.configurations_changed)
@@ -296,11 +296,8 @@ class Broker:
             self.broker_id, self.config_changes.dynamic, self.data.metadata, self.coordination, self._log
         )
         self.creations = AutomaticCreations(self.controller_link.ask, self._log)
-        current = self.config_changes.config
         self.mutations = MutationGate(
-            self.quotas.sensors[CONTROLLER_MUTATION_RATE],
-            self.data.metadata.partitions_of,
-            lambda: current.value.num_partitions,
+            self.quotas.sensors[CONTROLLER_MUTATION_RATE], self.data.metadata.partitions_of, self.config_changes.config
         )
         self.producer_ids = ProducerIdHandler(
             partial(take_block, self.coordination, self.broker_id), self.unflushed_connections.flush, self._log

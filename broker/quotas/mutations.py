@@ -38,6 +38,7 @@ from strandline.protocol.messages import (
     Message,
     Request,
 )
+from strandline.runtime.config.dynamic import CurrentConfig
 
 FIRST_STRICT = {ApiKey.CREATE_TOPICS: 6, ApiKey.CREATE_PARTITIONS: 3, ApiKey.DELETE_TOPICS: 5}
 """Versions of Kafka's dialect that know the error. The native one always does."""
@@ -56,18 +57,18 @@ class _Asked(NamedTuple):
 
 
 class MutationGate:
-    """See the module. partitions_of: how many a topic has, by its name or id (0: it is not known). default_partitions:
-    of a topic for which no number is asked."""
+    """See the module. partitions_of: how many a topic has, by its name or id (0: it is not known). current:
+    has the number of those for which none is asked."""
 
     def __init__(
         self,
         sensors: Sensors,
         partitions_of: Callable[[str | bytes], int],
-        default_partitions: Callable[[], int],
+        current: CurrentConfig,
     ) -> None:
         self._sensors = sensors
         self._partitions_of = partitions_of
-        self._default_partitions = default_partitions
+        self._current = current
 
     def __call__(self, api: Api, handler: Handler) -> Handler:
         return partial(self._limited, handler) if api.key in FIRST_STRICT and self._sensors.bounds else handler
@@ -127,7 +128,7 @@ class MutationGate:
     ) -> None:
         """Have these topics created that Metadata named, for as long as nothing is owed. `create(name, who asks,
         charge)` calls charge if a creation begins, and what that returns if nothing comes of it."""
-        context, partitions = request.context, self._default_partitions()
+        context, partitions = request.context, self._current.value.num_partitions
         sensor = self._sensor(context)
 
         def charge() -> Callable[[], None]:
@@ -168,7 +169,7 @@ class MutationGate:
     def _created(self, topic: CreatableTopic) -> int:
         if topic.assignments:
             return len(topic.assignments)
-        return topic.num_partitions if topic.num_partitions > 0 else self._default_partitions()
+        return topic.num_partitions if topic.num_partitions > 0 else self._current.value.num_partitions
 
 
 def _held(sensor: Sensor, request: RequestInHand[Any], message: Message) -> Message:

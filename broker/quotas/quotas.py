@@ -77,17 +77,18 @@ class Quotas:
         # Clients open several connections when they begin; Kafka lets what all windows give pass at once.
         connection_windows = bytes_windows._replace(saved_s=bytes_windows.owed_s)
         self.connections = CreationRates(connection_windows, config.max_connection_creation_rate)
-        current.watch(
-            lambda: self.connections.set_rate(current.value.max_connection_creation_rate),
-            BrokerConfig.max_connection_creation_rate,
-        )
+        self._current = current
+        current.watch(self._bound_connections, BrokerConfig.max_connection_creation_rate)
         self._coordination = coordination
         self._log = log
         self._values: dict[QuotaEntity, dict[str, float]] = {}
         self._faults: dict[QuotaEntity, str] = {}
         self._unreadable: dict[str, str] = {}
         """Kinds whose folder may not be read, and why; all of it is looked at again."""
-        self._put_into_effect: Callable[[], None] = lambda: None
+        self._put_into_effect: Callable[[], None] = _nothing
+
+    def _bound_connections(self) -> None:
+        self.connections.set_rate(self._current.value.max_connection_creation_rate)
 
     def limit(self, channel: RequestChannel, gate: QuotaGate, mutations: MutationGate) -> None:
         """Have them hold the requests of that channel."""
@@ -265,3 +266,7 @@ def _of_addresses(bounds: Bounds) -> Bounds:
 def quota_standing(path: str, znode: Znode | None) -> Standing:
     """What stands there. A user whose client ids alone have quotas has a znode without anything in it."""
     return Standing({}) if znode is None or not znode.data else standing_of(path, znode)
+
+
+def _nothing() -> None:
+    """Quotas that hold nobody yet."""
