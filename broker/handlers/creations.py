@@ -93,7 +93,8 @@ class AutomaticCreations:
             self._log.error("automatic creation failed", topics=names, error=repr(error), exc_info=error)
         else:
             for result in response.topics:
-                if result.error_code not in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT):
+                goes_on = result.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
+                if not goes_on and result.name in refunds:  # whatever else a controller names
                     refunds[result.name]()
                 if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                     self._log.warning("automatic creation failed", topic=result.name, error=result.error_message)

@@ -15,7 +15,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import trio
 
@@ -84,16 +85,12 @@ class Processor:
     ) -> None:
         """Serve this connection from now on, of which so much is received; `on_closed` is called exactly once, however
         it ends."""
-        if self._nursery is None or self._stopping:
-            transport.close()
-            on_closed()
-            return
         channel = self._channel
         connection = Connection(
             transport, context, self._limits, channel.dirty, channel.counts, channel.read_failed, channel.warm
         )
         connection.kept = received
-        self._nursery.start_soon(self._serve, connection, on_closed, name=f"connection {context.peer}")
+        self._begin(partial(self._serve, connection, on_closed), transport, on_closed, f"connection {context.peer}")
 
     def hold(
         self,
@@ -105,13 +102,18 @@ class Processor:
     ) -> None:
         """Serve this connection as soon as its first request shows such a key of a broker; one that does not is read
         no further, and closed after so long."""
+        await_key = partial(self._await_key, transport, context, on_closed, held_s, is_key)
+        self._begin(await_key, transport, on_closed, f"held connection {context.peer}")
+
+    def _begin(
+        self, task: Callable[[], Awaitable[None]], transport: Transport, on_closed: Callable[[], None], name: str
+    ) -> None:
+        """Start the task of a connection, which is closed at once where none is served any more."""
         if self._nursery is None or self._stopping:
             transport.close()
             on_closed()
             return
-        self._nursery.start_soon(
-            self._await_key, transport, context, on_closed, held_s, is_key, name=f"held connection {context.peer}"
-        )
+        self._nursery.start_soon(task, name=name)
 
     async def _await_key(
         self,

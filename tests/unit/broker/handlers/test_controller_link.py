@@ -54,6 +54,8 @@ class Plane:
         self.create_gate = trio.Event()
         self.create_gate.set()
         self.bug: Exception | None = None
+        self.also_refused: list[str] = []
+        """Named in the answers to CreateTopics, though nobody asked for them."""
 
     def created(self) -> list[list[str]]:
         """The names of each CreateTopics request so far."""
@@ -70,7 +72,8 @@ class Plane:
         if self.bug is not None:
             raise self.bug
         await self.create_gate.wait()
-        return CreateTopicsResponse([CreatableTopicResult(topic.name, 0) for topic in request.topics])
+        refused = [CreatableTopicResult(name, ErrorCode.INVALID_TOPIC_EXCEPTION) for name in self.also_refused]
+        return CreateTopicsResponse([*refused, *(CreatableTopicResult(topic.name, 0) for topic in request.topics)])
 
 
 class Broker:
@@ -149,6 +152,17 @@ async def test_an_automatic_creation_that_fails_may_be_tried_again(
         broker.creations.add("new", "client:1")
         await wait_all_tasks_blocked()
         assert broker.site.event_names().count("automatic creation failed") == attempt
+
+
+async def test_an_answer_about_a_topic_that_was_not_asked_for_does_not_end_creations(
+    broker: Broker, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    broker.plane.also_refused = ["nobody's"]
+    nursery.start_soon(broker.creations.run)
+    for name in ("one", "another"):
+        broker.creations.add(name, "client:1")
+        await wait_all_tasks_blocked()
+    assert broker.plane.created() == [["one"], ["another"]]
 
 
 async def test_the_controller_is_asked_where_the_metadata_says_it_is(broker: Broker, autojump_clock: MockClock) -> None:
