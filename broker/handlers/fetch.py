@@ -148,6 +148,7 @@ class FetchHandler:
     ) -> None:
         """`submit` has work done by a handler task. `random` draws the ids of sessions. `quota`: see `FetchReads`."""
         self._replicas = replicas
+        self._traffic = replicas.traffic
         self._burst = burst
         self.deadlines = deadlines
         self._stalled = stalled
@@ -238,22 +239,38 @@ class FetchHandler:
 
     def finish(self, request: RequestInHand[FetchRequest], reads: list[Read], answer: Answer) -> None:
         """Send the answer of a fetch that is not part of a session, but may begin one."""
+        message, topics = request.message, answer.response.responses
         if answer.throttled_bytes:
             self.reads.quota.take(answer.throttled_bytes, trio.current_time())
-        if request.message.session_epoch == INITIAL_EPOCH and request.message.replica_id < 0:
-            self.sessions.begin(request.message, reads, answer)
-        self.send(request, answer)
+        if message.session_epoch == INITIAL_EPOCH and message.replica_id < 0:
+            self.sessions.begin(message, reads, answer)
+        if len(topics) == 1 and answer.is_clean and message.replica_id < 0 and not request.hooks:
+            # As `_count` does. Nearly all fetches of consumers come here, and a call would cost as much again.
+            topic = topics[0]
+            row = self._traffic.rows[topic.topic]
+            row.fetch_requests += len(topic.partitions)
+            row.bytes_out += answer.size_bytes
+        else:
+            self._count_when_sent(request, answer)
+        self._send(request, answer)
 
     def send(self, request: RequestInHand[FetchRequest], answer: Answer) -> None:
-        """Answer now, or through a handler task when the disk would make the loop wait."""
-        if request.hooks:  # a quota may withhold what was read
-            request.hooks = (*request.hooks, partial(self._count_answered, request.message, answer))
-        else:
-            self._count(request.message, answer)
+        """Send what an incremental fetch of a session has found."""
+        self._count_when_sent(request, answer)
+        self._send(request, answer)
+
+    def _send(self, request: RequestInHand[FetchRequest], answer: Answer) -> None:
+        """Now, or through a handler task when the disk would make the loop wait."""
         if any(region is not None and is_cold(region) for region in answer.regions):
             self._submit(partial(self._warm_and_send, request, answer))
             return
         request.respond(answer.response, answer.regions if answer.size_bytes else (), is_clean=answer.is_clean)
+
+    def _count_when_sent(self, request: RequestInHand[FetchRequest], answer: Answer) -> None:
+        if request.hooks:  # a quota may withhold what was read
+            request.hooks = (*request.hooks, partial(self._count_answered, request.message, answer))
+        else:
+            self._count(request.message, answer)
 
     def _count_answered(self, request: FetchRequest, answer: Answer, message: Message | None, regions: Regions) -> None:
         """The last hook: what is sent is what the others left. None: to nobody."""
@@ -264,35 +281,26 @@ class FetchHandler:
     def count_unread(self, partitions: list[Partition]) -> None:
         """A fetch of these is answered without a look at them: it counts as any other that finds nothing."""
         for partition in partitions:
-            self._replicas.traffic.of(partition.topic_partition.topic).fetch_requests += 1
+            self._traffic.rows[partition.topic_partition.topic].fetch_requests += 1
 
     def _count(self, message: FetchRequest, answer: Answer) -> None:
         """What an incremental fetch has read is counted by its session (`SessionReads`): its answer names only news."""
-        topics, traffic = answer.response.responses, self._replicas.traffic
-        is_read = message.session_epoch <= INITIAL_EPOCH
-        size_bytes = answer.size_bytes
+        rows, topics, size_bytes = self._traffic.rows, answer.response.responses, answer.size_bytes
         if message.replica_id >= 0:
-            traffic.replication_bytes_out += size_bytes
+            self._traffic.replication_bytes_out += size_bytes
             size_bytes = 0
-        if len(topics) == 1:  # nearly always, and then it is cheap
-            row = traffic.of(topics[0].topic)
+        position = 0
+        for topic in topics:
+            row, end = rows[topic.topic], position + len(topic.partitions)
+            if message.session_epoch <= INITIAL_EPOCH:
+                row.fetch_requests += len(topic.partitions)
             if size_bytes:
-                row.bytes_out += size_bytes
-            if is_read:
-                row.fetch_requests += len(topics[0].partitions)
-        else:
-            position = 0
-            for topic in topics:
-                row, end = traffic.of(topic.topic), position + len(topic.partitions)
-                if is_read:
-                    row.fetch_requests += len(topic.partitions)
-                if size_bytes:
-                    row.bytes_out += sum([each.length for each in answer.regions[position:end] if each is not None])
-                position = end
+                row.bytes_out += sum([each.length for each in answer.regions[position:end] if each is not None])
+            position = end
         if not answer.is_clean:
             for topic in topics:
                 failed = sum(data.error_code in FAILURES for data in topic.partitions)
-                traffic.of(topic.topic).failed_fetch_requests += failed
+                rows[topic.topic].failed_fetch_requests += failed
 
     async def _warm_and_send(self, request: RequestInHand[FetchRequest], answer: Answer) -> None:
         for region in answer.regions:

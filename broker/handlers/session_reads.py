@@ -31,7 +31,7 @@ class SessionReads:
     def change(self, topic: str, by: int) -> None:
         """The session has so many partitions of it more, from the next fetch on."""
         partitions, since = self._topics.get(topic, (0, self.fetches))
-        self._traffic.of(topic).fetch_requests += partitions * (self.fetches - since)
+        self._traffic.rows[topic].fetch_requests += partitions * (self.fetches - since)
         if partitions + by:
             self._topics[topic] = partitions + by, self.fetches
         else:

@@ -71,17 +71,19 @@ class Appends:
         except LogStorageError as error:
             self._fail(partition, entries, error)
             return
-        counts = partition.counts
-        counts.produce_requests += len(entries)
-        counts.messages_in += partition.log.log_end_offset - offset
-        counts.bytes_in += batches[0].size_bytes if len(batches) == 1 else sum([each.size_bytes for each in batches])
+        first_offset, size_bytes = offset, 0
         for operation, position, appended in entries:
             base_offset = offset
             for batch in appended:
                 offset += batch.records_count
+                size_bytes += batch.size_bytes
             stamped_ms = appended[0].max_timestamp_ms if appended[0].attributes & TIMESTAMP_TYPE_BIT else -1
             self._acknowledge(partition, operation, Waiter(offset, operation, position, index, base_offset, stamped_ms))
         partition.complete_waiters()
+        counts = partition.counts
+        counts.produce_requests += len(entries)
+        counts.messages_in += offset - first_offset
+        counts.bytes_in += size_bytes
 
     def _append_checked(
         self, partition: Partition, entries: list[tuple[AppendOperation, int, list[ProducedBatch]]]

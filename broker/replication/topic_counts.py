@@ -56,17 +56,25 @@ class TopicCounts:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
+class TopicRows(dict[str, TopicCounts]):
+    """By topic; of one that is not here it is the row of all those (`others`), which stands under no name."""
+
+    def __init__(self) -> None:
+        self.others = TopicCounts()
+
+    def __missing__(self, topic: str) -> TopicCounts:
+        return self.others
+
+
 class TopicTraffic:
     """A row for each topic that is here."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, TopicCounts] = {}
+        self.rows = TopicRows()
         self.replication_bytes_in = 0
         """What this broker appended as a follower."""
         self.replication_bytes_out = 0
         """What it sent to followers."""
-        self._others = TopicCounts()
-        """Of topics that are not here, or no longer."""
 
     def enter(self, topic: str) -> TopicCounts:
         """The row of a topic of which this broker has a replica now."""
@@ -75,14 +83,10 @@ class TopicTraffic:
             row = self.rows[topic] = TopicCounts()
         return row
 
-    def of(self, topic: str) -> TopicCounts:
-        """The row of a topic that a request names."""
-        return self.rows.get(topic, self._others)
-
     def produce_refused(self, topic: str, code: int, size_bytes: int) -> None:
         """Nothing of a partition's batches is acknowledged. As in Kafka what asked the wrong broker, was damaged or hit
         a bad disk is no failure of the topic, and what is too large is counted in bytes."""
-        row = self.of(topic)
+        row = self.rows[topic]
         if code in _TOO_LARGE:
             row.bytes_rejected += size_bytes
         elif code not in _NO_FAILURES:
@@ -93,10 +97,10 @@ class TopicTraffic:
     def keep(self, topics: Iterable[str]) -> None:
         """These are here now; the rows of others are given up."""
         for topic in sorted(self.rows.keys() - set(topics)):
-            self._others.add(self.rows.pop(topic))
+            self.rows.others.add(self.rows.pop(topic))
 
     def total(self, name: str) -> int:
         """Of all topics there ever were. name: one of `COUNTED`. A scrape asks for one after the other, between which
         the loop turns: with a great many topics each is a millisecond, as long as no Python is run for a row."""
-        total: int = sum(map(attrgetter(name), self.rows.values()), getattr(self._others, name))
+        total: int = sum(map(attrgetter(name), self.rows.values()), getattr(self.rows.others, name))
         return total

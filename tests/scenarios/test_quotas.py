@@ -120,7 +120,7 @@ async def test_who_waits_for_records_gets_them_within_the_quota(autojump_clock: 
             await produce(source)
         assert sorted(size for _, size in told) == [0, 0, 0, 0, len(BATCH)]
         assert all(10_000 <= answer.throttle_time_ms <= 11_000 for answer, _ in told)
-        counts = cluster.broker(1).data.replicas.traffic.of("t")
+        counts = cluster.broker(1).data.replicas.traffic.rows["t"]
         assert counts.bytes_out == len(BATCH), "what is withheld is not sent"
 
 
