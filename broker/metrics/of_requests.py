@@ -53,11 +53,12 @@ class OfRequests:
         """As it was told last: a counter must not fall."""
 
     def __call__(self) -> Iterator[Metric]:
+        came, text = f"{PREFIX}_requests", "Requests that came"
+        for _ in self._channel.counts.settle():
+            yield Metric(came, text, "counter")  # without a sample: for the loop to turn
         rows = [(name, counts) for name, counts in self._channel.counts.named() if counts.requests]
         self._turn(rows)
-        yield from counters(
-            f"{PREFIX}_requests", "Requests that came", ("request",), (((name,), row.requests) for name, row in rows)
-        )
+        yield from counters(came, text, ("request",), (((name,), row.requests) for name, row in rows))
         yield from counters(
             f"{PREFIX}_errors",
             "How often an error code stood in answers, each place counts; NONE: how many answers have none",
@@ -75,7 +76,7 @@ class OfRequests:
             f"{PREFIX}_requestbytes",
             "Bytes of a request",
             ("request",),
-            [((name,), self._recent(name, "sizes", row), row.requests) for name, row in rows],
+            [((name,), self._recent(name, "sizes", row), sum(row.sizes.counts)) for name, row in rows],
             unit=1,
         )
         yield from histograms(

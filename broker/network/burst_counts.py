@@ -8,7 +8,7 @@ import trio
 
 from strandline.broker.network.connection import Connection
 from strandline.broker.network.request import RequestInHand
-from strandline.broker.network.request_counts import FETCH, NOTED_AT_ONCE, RequestTimes
+from strandline.broker.network.request_counts import RequestTimes
 from strandline.broker.network.response_slot import ResponseSlot
 from strandline.protocol.messages import Request
 
@@ -16,63 +16,48 @@ from strandline.protocol.messages import Request
 def count_burst(
     connection: Connection, requests: Sequence[RequestInHand[Request]], taken_at: float, begun_at: float
 ) -> None:
-    """The handlers of all of these, of which there are some, are done, and what they answered was flushed.
+    """The handlers of all of these, of which there are some, and of one API, are done, and what they answered was
+    flushed.
 
     begun_at: monotonic seconds; NOT_YET: as soon as they were taken."""
-    first, count, counts = requests[0], len(requests), connection.counts
-    header = first.header
-    key, size_bytes = header.api_key, header.size_bytes
-    if count > 1:
-        size_bytes = 0
-        for request in requests:
-            header = request.header
-            if header.api_key != key:
-                for group in _by_api(requests):
-                    count_burst(connection, group, taken_at, begun_at)
-                return
-            size_bytes += header.size_bytes
-    if connection.all_sent_at >= taken_at and begun_at < 0:
-        row_number = key if key != FETCH else counts.row_number(key, first)
-        noted = counts.at_once[row_number, count]
-        noted += (size_bytes, taken_at, connection.left_at, connection.all_sent_at)
-        if len(noted) >= NOTED_AT_ONCE:
-            counts.settle()
-        return
-    row = counts.row(key, first)
-    times = row.begin(count, size_bytes, taken_at)
+    count, first = len(requests), requests[0]
+    counts = connection.counts.row(first.header.api_key, first)
+    counts.requests += count
     if connection.closed:
-        times.counts.failed -= sum(request.slot.has_error for request in requests)
+        counts.failed -= sum(request.slot.has_error for request in requests)
         return
-    times.begun_at = begun_at
+    size_bytes = any_of(requests, taken_at).header.size_bytes
     if connection.in_flight:
-        count -= _stay(connection, requests, times)
-    if connection.has_unsent:
-        count -= _leave_with_errors(connection, requests, times)
+        later = RequestTimes(counts, size_bytes, taken_at, begun_at, trio.current_time())
+        count -= _stay(connection, requests, later)
     if count:
-        connection.count_answered(times, count)
+        times = RequestTimes(counts, size_bytes, taken_at, begun_at)
+        if connection.has_unsent:
+            count -= _leave_with_errors(connection, requests, times)
+        if count:
+            connection.count_answered(times, count)
 
 
-def _stay(connection: Connection, requests: Sequence[RequestInHand[Request]], times: RequestTimes) -> int:
+def _stay(connection: Connection, requests: Sequence[RequestInHand[Request]], later: RequestTimes) -> int:
     """Have those counted later whose answers have not left; returns how many they are."""
-    waiting: set[int] | None = None
-    staying: list[ResponseSlot] = []
+    answered: list[ResponseSlot] = []
     for request in requests:
         slot = request.slot
-        if slot.head is not None:  # it has left, or waits for the answers to earlier requests
-            waiting = connection.waiting() if waiting is None else waiting
-            if id(slot) not in waiting:
-                continue
-        staying.append(slot)
-    if staying:
-        later = times.later(trio.current_time())
-        for slot in staying:
+        if slot.head is None:
             slot.times = later
-            if slot.has_error:
-                slot.times = later.failed()
-                times.counts.failed -= 1
-            if slot.head is not None:
-                slot.answered_at = later.handled_at
-    return len(staying)
+        else:
+            answered.append(slot)
+    count = len(requests) - len(answered)
+    if answered:  # they have left, or wait for the answers to earlier requests
+        waiting = connection.waiting()
+        for slot in answered:
+            if id(slot) in waiting:
+                count += 1
+                slot.times, slot.answered_at = later, later.handled_at
+                if slot.has_error:
+                    slot.times = later.failed()
+                    later.counts.failed -= 1
+    return count
 
 
 def _leave_with_errors(connection: Connection, requests: Sequence[RequestInHand[Request]], times: RequestTimes) -> int:
@@ -84,8 +69,13 @@ def _leave_with_errors(connection: Connection, requests: Sequence[RequestInHand[
     return count
 
 
-def _by_api(requests: Sequence[RequestInHand[Request]]) -> list[list[RequestInHand[Request]]]:
+def by_api(requests: Sequence[RequestInHand[Request]]) -> list[list[RequestInHand[Request]]]:
     groups: dict[int, list[RequestInHand[Request]]] = {}
     for request in requests:
         groups.setdefault(request.header.api_key, []).append(request)
     return list(groups.values())
+
+
+def any_of(requests: Sequence[RequestInHand[Request]], taken_at: float) -> RequestInHand[Request]:
+    """One of them, by chance: by the microsecond in which they were taken."""
+    return requests[int(taken_at * 1e6) % len(requests)]

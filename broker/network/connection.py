@@ -163,7 +163,8 @@ class Connection:
         self._slots: deque[ResponseSlot] = deque()
         self._out: deque[Piece] = deque()
         self._leaving: list[tuple[RequestTimes, int, float, float]] = []
-        """(times, of how many requests, answered at, left at) of answers in `_out`, to be counted when that is sent."""
+        """(times, of how many requests, answered at, left at) of answers in `_out`, to be counted when that is sent:
+        those that took the same way together."""
         self.left_at = self.sent_at = NOT_YET
         """When the last answers came into `_out`, and when the last that went at once were with the kernel."""
         self.all_sent_at = NOT_YET
@@ -238,15 +239,10 @@ class Connection:
             times.took(count, NOT_YET, self.left_at, self.sent_at)
 
     def _count_sent(self, now: float) -> None:
-        """All that was in `_out` is with the kernel. Requests that took the same way are counted together."""
+        """All that was in `_out` is with the kernel."""
         leaving, self._leaving = self._leaving, []
-        times, total, answered_at, left_at = leaving[0][0], 0, leaving[0][2], leaving[0][3]
-        for each, count, at, left in leaving:
-            if each is not times or at != answered_at or left != left_at:
-                times.took(total, answered_at, left_at, now)
-                times, total, answered_at, left_at = each, 0, at, left
-            total += count
-        times.took(total, answered_at, left_at, now)
+        for times, count, answered_at, left_at in leaving:
+            times.took(count, answered_at, left_at, now)
 
     async def write_unsent(self) -> None:
         """The writer task: sends what `flush` could not, whenever the peer takes more. Ends when closed."""
@@ -276,6 +272,8 @@ class Connection:
 
     def _gather(self) -> None:
         slots, out = self._slots, self._out
+        times: RequestTimes | None = None
+        count, answered_at = 0, NOT_YET
         while slots and slots[0].head is not None:
             slot = slots.popleft()
             if slot.head:
@@ -283,7 +281,13 @@ class Connection:
                 if slot.attachments:
                     out.extend(slot.attachments)
                 if slot.times is not None:
-                    self._leaving.append((slot.times, 1, slot.answered_at, self.left_at))
+                    if slot.times is not times or slot.answered_at != answered_at:
+                        if times is not None:
+                            self._leaving.append((times, count, answered_at, self.left_at))
+                        times, count, answered_at = slot.times, 0, slot.answered_at
+                    count += 1
+        if times is not None:
+            self._leaving.append((times, count, answered_at, self.left_at))
 
     async def _warm_ahead(self) -> None:
         """What has gone cold while a slow peer read is not read by the event loop. `flush` sends nothing meanwhile,

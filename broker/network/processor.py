@@ -259,7 +259,7 @@ class Processor:
                         break
                     leaving.unfinished = None  # it is the channel's now
                     now = trio.current_time()
-                    leaving.unfinished = self._channel.handle_burst([request, *behind], leaving.taken_at, now)
+                    leaving.unfinished = self._channel.handle_burst([request, *behind], leaving.taken_at, begun_at=now)
                     continue
                 await self._reserve(connection, request, leaving.size_bytes, charge)
                 connection.muted = True
@@ -267,7 +267,8 @@ class Processor:
                 leaving.is_begun = True
                 await connection.wait_unmuted()
                 leaving.is_begun = False
-                leaving.unfinished = self._channel.handle_burst(behind, leaving.taken_at, trio.current_time())
+                now = trio.current_time()
+                leaving.unfinished = self._channel.handle_burst(behind, leaving.taken_at, begun_at=now)
             if leaving.queued is not None and connection.finish_reason is None and not connection.closed:
                 await self._hand_over_queued(connection, leaving.queued, leaving, charge)
         finally:

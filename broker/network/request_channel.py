@@ -28,14 +28,14 @@ from typing import Any, NamedTuple, Protocol
 
 import trio
 
-from strandline.broker.network.burst_counts import count_burst
+from strandline.broker.network.burst_counts import any_of, by_api, count_burst
 from strandline.broker.network.connection import Brake, Connection, Debt
 from strandline.broker.network.dialects import Dialect
 from strandline.broker.network.held_bytes import Charge, HeldBytes
 from strandline.broker.network.limits import ByteBudget
 from strandline.broker.network.regions import Warm, read_here
 from strandline.broker.network.request import Remainder, RequestInHand
-from strandline.broker.network.request_counts import NOT_YET, CountsByApi
+from strandline.broker.network.request_counts import FETCH, NOT_YET, CountsByApi
 from strandline.broker.network.unflushed_connections import UnflushedConnections
 from strandline.broker.steps import InSteps
 from strandline.protocol.api import APIS, Api, ApiKey, Scheduling
@@ -174,6 +174,7 @@ class RequestChannel:
         self.apis: dict[int, Api] = {key: APIS[key] for key in handlers}
         """What is served."""
         self.counts = CountsByApi(self.apis.values())
+        self._rows = self.counts.rows
         self.dialects = {dialect.first_byte: dialect for dialect in dialects}
         self._lasting_gates = tuple(gates)
         self._behind_gates = dict(handlers)
@@ -225,10 +226,14 @@ class RequestChannel:
     # --- for processors ------------------------------------------------------------------------------------------
 
     def handle_burst(
-        self, requests: Sequence[RequestInHand[Request]], taken_at: float, begun_at: float = NOT_YET
+        self,
+        requests: Sequence[RequestInHand[Request]],
+        taken_at: float,
+        is_mixed: bool = True,
+        begun_at: float = NOT_YET,
     ) -> Unfinished | None:
         """Call the inline handlers of one connection's burst in order, end the burst, send what is ready. taken_at,
-        begun_at: see `RequestTimes`.
+        begun_at: see `RequestTimes`. is_mixed: they may be of several APIs.
 
         Returns the request that ended it early, if one did: it and those behind it own their bytes from then on, its
         remainder is to be enqueued, and the rest handled as a burst when that is done."""
@@ -253,8 +258,24 @@ class RequestChannel:
             self.flush_responses()
             if unfinished is not None:
                 requests = requests[: -len(unfinished.unhandled) or None]
+                is_mixed = True
             if requests:
-                count_burst(requests[0].connection, requests, taken_at, begun_at)
+                first = requests[0]
+                connection, key = first.connection, first.header.api_key
+                if connection.all_sent_at >= taken_at and not is_mixed:
+                    # Nearly all bursts end here, so that it is written out: a call would cost as much again.
+                    row = self._rows[key]
+                    if key == FETCH and first.context.is_inter_broker:
+                        row = self.counts.row(key, first)
+                    row.untimed += len(requests)
+                    if connection.all_sent_at >= row.timed_from:
+                        size_bytes = any_of(requests, taken_at).header.size_bytes
+                        row.time_burst(len(requests), size_bytes, taken_at, connection.left_at, connection.all_sent_at)
+                elif is_mixed:
+                    for group in by_api(requests):
+                        count_burst(connection, group, taken_at, begun_at)
+                else:
+                    count_burst(connection, requests, taken_at, begun_at)
         else:
             self.flush_responses()
         return unfinished

@@ -31,6 +31,7 @@ from strandline.broker.network.limits import ConnectionLimits
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_bounds import LIMITS, MAX_CLIENT_BODY_BYTES
 from strandline.broker.network.request_channel import RequestChannel, Unfinished
+from strandline.broker.network.request_counts import RequestTimes
 from strandline.broker.network.response_slot import ResponseSlot
 from strandline.protocol.api import Api, ApiKey, Scheduling
 from strandline.protocol.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
@@ -134,11 +135,12 @@ class RequestReader:
         """Take the whole frames of `view[:have]` and have them handled. Returns (bytes used, what is next).
 
         is_shared: the buffer serves other connections next, so what leaves the burst is copied out of it."""
-        apis, max_frame_bytes = self._channel.apis, self._limits.max_frame_bytes
-        room = min(connection.room, self._limits.burst_max_requests)
+        limits, apis = self._limits, self._channel.apis
+        room = min(connection.room, limits.burst_max_requests)
         requests: list[RequestInHand[Request]] = []
-        others, position, next_ = 0, 0, Next.READ
-        fault: RemoteProtocolError | None = None
+        last_api: Api | None = None
+        others, position, is_mixed, next_ = 0, 0, False, Next.READ
+        fault: str | None = None
         queued: RequestInHand[Request] | None = None
         unfinished: Unfinished | None = None
         connection.expected_bytes = 0
@@ -149,11 +151,10 @@ class RequestReader:
                 return 0, Next.READ
             while True:
                 available = have - position
-                header = dialect.read_header(buffer, position, available, max_frame_bytes)
+                header = dialect.read_header(buffer, position, available, limits.max_frame_bytes)
                 if header is None:
                     break
-                api = apis.get(header.api_key)
-                size = header.size_bytes
+                api, size = apis.get(header.api_key), header.size_bytes
                 routed = None if api is None else dialect.versions(api)
                 if routed is None and size > self._max_refused_bytes:
                     raise RemoteProtocolError(f"unknown api key {header.api_key}")
@@ -181,6 +182,8 @@ class RequestReader:
                         queued = request
                         next_ = Next.QUEUED
                         break
+                    if api is not last_api:
+                        last_api, is_mixed = api, last_api is not None
                     requests.append(request)
                 elif connection.finish_reason is not None:
                     next_ = Next.DRAIN
@@ -190,13 +193,12 @@ class RequestReader:
                     next_ = Next.YIELD
                     break
         except RemoteProtocolError as error:
-            fault = error
+            fault = str(error)
         if position:
             connection.note_activity(taken_at)
-            unfinished = self._channel.handle_burst(requests, taken_at)
+            unfinished = self._channel.handle_burst(requests, taken_at, is_mixed=is_mixed)
         if unfinished is not None or queued is not None:
-            leaving = Leaving(unfinished, queued, taken_at, None if fault is None else str(fault))
-            self._leave(connection, leaving, is_shared=is_shared)
+            self._leave(connection, Leaving(unfinished, queued, taken_at, fault), is_shared=is_shared)
             return position, Next.QUEUED
         return position, self._next_after(connection, fault, next_)
 
@@ -204,16 +206,17 @@ class RequestReader:
         queued = leaving.queued
         if queued is not None:
             key, size_bytes = queued.header.api_key, queued.header.size_bytes
-            row = self._channel.counts.row(key, queued)
-            queued.slot.times = row.begin(1, size_bytes, leaving.taken_at)
+            counts = self._channel.counts.row(key, queued)
+            counts.requests += 1
+            queued.slot.times = RequestTimes(counts, size_bytes, leaving.taken_at)
         if is_shared:
             leaving.own_bytes()
         self.leaving[connection] = leaving
 
-    def _next_after(self, connection: Connection, fault: RemoteProtocolError | None, next_: Next) -> Next:
+    def _next_after(self, connection: Connection, fault: str | None, next_: Next) -> Next:
         """What follows a burst of which nothing is left to do."""
         if fault is not None:
-            self.break_off(connection, str(fault))
+            self.break_off(connection, fault)
         elif connection.finish_reason is not None:
             next_ = Next.DRAIN
         return Next.END if connection.closed else next_

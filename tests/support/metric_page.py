@@ -16,12 +16,14 @@ from strandline.broker.metrics.bounds import MAX_LABEL_CHARACTERS, MAX_SERIES
 from strandline.broker.metrics.end_offsets import MAX_PARTITIONS as MAX_ENDS
 from strandline.broker.metrics.of_machine import OfProcess
 from strandline.broker.metrics.of_quotas import MAX_SENSORS_TOLD
+from strandline.broker.network.request_counts import QUICK_S
 from strandline.runtime.machine import OwnDiskBytes
 from support.loaded_cluster import CONTROLLER, COORDINATOR, Story, story
 from support.scraping import Shape, shapes
 
 PAGE = Path(__file__).parents[2] / "docs/metrics.md"
 COMMAND = "PYTHONPATH=tests .venv/bin/python -m support.metric_page"
+QUICK_MS = round(QUICK_S * 1000)
 HEAD = f"""# Metrics
 
 Every family of a broker's `/metrics`, by who documents its name. A family with several sets of labels has a line for
@@ -34,6 +36,10 @@ A family has at most {MAX_SERIES:,} series of topics, partitions and groups, and
 or client whose name is longer than {MAX_LABEL_CHARACTERS} characters has none. How many rows a family lacks for that is
 told by `strandline_metrics_left_out`. Series without these labels count all there are, and the sum of a group in a
 topic is that of all partitions. Lags are known in at most {MAX_ENDS:,} partitions that other brokers lead.
+
+All requests are counted. Each that has to wait, or takes {QUICK_MS} ms or more, is timed as well. Of quicker ones those
+are that come together as the first ones of {QUICK_MS} ms, and stand for the others: {1000 // QUICK_MS} times in a
+second for each API.
 """
 SECTIONS = {
     "Kafka, by jmx_exporter's rule": r"kafka_(cluster|controller|coordinator|log|network|server)_",

@@ -27,16 +27,19 @@ from types import CodeType, FunctionType, ModuleType
 from typing import NamedTuple
 
 COUNTING = {
-    "strandline.broker.network.request_channel": r"count_burst\(requests\[0\]",
+    "strandline.broker.network.request_channel": r"first = requests\[0\]\n(?s:.*?) count_burst\(connection, requests,",
+    "strandline.broker.network.request_reader": r"if api is not last_api:\n",
     "strandline.broker.network.connection": r"self\.counts\.\w+_bytes \+= ",
-    "strandline.broker.replication.appends": r"counts\.\w+ \+= ",
+    "strandline.broker.replication.appends": r"counts\.\w+ \+= |size_bytes \+= batch\.",
     "strandline.broker.replication.follower": r"followers\.replicas\.traffic\.\w+ \+= ",
-    "strandline.broker.handlers.fetch": r"self\._count\(request\.message, answer\)|.*\.fetch_requests \+= 1$",
+    "strandline.broker.handlers.fetch": (
+        r"if len\(topics\) == 1(?s:.*?) self\._count_when_sent\(|self\._count_when_sent\(|.*\.fetch_requests \+= 1$"
+    ),
     "strandline.broker.handlers.fetch_sessions": r"session\.reads\.fetches \+= 1$",
 }
-"""Module → what begins a line that counts, behind its indentation."""
+"""Module → what begins a line that counts, or the last one of several that do, behind the indentation."""
 
-HANDLED = re.compile(r"^( +)(?=count_burst\(requests\[0\])", re.MULTILINE)
+HANDLED = re.compile(r"^( +)(?=first = requests\[0\]\n)", re.MULTILINE)
 """Where requests are done: there both codes note how many they are."""
 
 FIGURES_AT = "STRANDLINE_UNCOUNTED_FIGURES"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 import trio
 import trio.testing
@@ -15,14 +17,16 @@ from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_counts import (
     LIMITS_BYTES,
     NOT_YET,
+    QUICK_S,
     STAGES,
     Buckets,
     CountsByApi,
     RequestCounts,
+    RequestTimes,
     histogram_of,
     kafka_name,
 )
-from strandline.protocol.api import APIS, ApiKey
+from strandline.protocol.api import ApiKey
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
     DeleteTopicsRequest,
@@ -66,7 +70,9 @@ def fetch(replica_id: int) -> FetchRequest:
 
 
 def counts_of(pipeline: Pipeline, name: str) -> RequestCounts:
-    return dict(pipeline.channel.counts.named())[name]
+    counts = pipeline.channel.counts
+    settle(counts)
+    return dict(counts.named())[name]
 
 
 async def test_what_is_answered_in_its_burst_waits_for_nothing(autojump_clock: trio.testing.MockClock) -> None:
@@ -163,17 +169,17 @@ def test_what_is_counted_together_is_as_if_it_were_counted_one_by_one(
     bursts: list[tuple[int, int, float, float, float, int]], settled_at: set[int]
 ) -> None:
     """Stages last for anything from nothing to days, at once (0), after a wait (1), or handled elsewhere (2)."""
-    rows = CountsByApi([APIS[ApiKey.PRODUCE]])
-    counts, expected, now = rows.rows[ApiKey.PRODUCE], {name: Buckets() for name in STAGES}, 5e6
+    counts, expected, now = RequestCounts(), {name: Buckets() for name in STAGES}, 5e6
     expected["sizes"] = Buckets(LIMITS_BYTES)
     for number, (count, size_bytes, first_s, second_s, third_s, kind) in enumerate(bursts):
         taken_at, one, two, three = now, now + first_s, now + first_s + second_s, now + first_s + second_s + third_s
         took = {"total": three - taken_at, "send": three - two}
         if kind == 0:
-            rows.at_once[ApiKey.PRODUCE, count] += (size_bytes, taken_at, two, three)
+            answer_at_once(counts, count, size_bytes, taken_at, two, three)
             took["local"] = two - taken_at
         else:
-            times = counts.begin(count, size_bytes, taken_at)
+            counts.requests += count
+            times = RequestTimes(counts, size_bytes, taken_at)
             if kind == 1:
                 times.begun_at = one
                 took |= {"queue": one - taken_at, "local": two - one}
@@ -184,16 +190,98 @@ def test_what_is_counted_together_is_as_if_it_were_counted_one_by_one(
                 times.took(count, one, two, three)
         for stage, seconds in took.items():
             expected[stage].add(seconds, count)
-        expected["sizes"].add(size_bytes / count, count)
+        expected["sizes"].add(size_bytes, count)
         if number in settled_at:
-            rows.settle()
-        now = three
-    rows.settle()
+            settle(counts)
+        now = three + QUICK_S
+    settle(counts)
     for name, buckets in expected.items():
         found: Buckets = getattr(counts, name)
         assert found.total == pytest.approx(buckets.total)
         assert found.counts == buckets.counts
     assert counts.requests == counts.answered == sum(burst[0] for burst in bursts)
+
+
+def settle(counts: RequestCounts | CountsByApi) -> None:
+    for _ in counts.settle():
+        pass
+
+
+def answer_at_once(
+    counts: RequestCounts, count: int, size_bytes: int, taken_at: float, left_at: float, sent_at: float
+) -> None:
+    """As a request channel has it counted."""
+    counts.untimed += count
+    if sent_at >= counts.timed_from:
+        counts.time_burst(count, size_bytes, taken_at, left_at, sent_at)
+
+
+@pytest.mark.parametrize("gap_s", [0.0, 50e-6])
+def test_few_of_many_quick_bursts_are_timed_and_stand_for_all_in_proportion(gap_s: float) -> None:
+    """Those that take long meet the end of an interval more often: they are told no more often than they come."""
+    counts, random, now = RequestCounts(), Random(5), 100.0
+    long_ones, bursts = 0, 200_000
+    for _ in range(bursts):
+        is_long = random.random() < 0.1
+        long_ones += is_long
+        took_s = 0.002 if is_long else 0.00005
+        answer_at_once(counts, 1, 4000 if is_long else 100, now, now + took_s, now + took_s)
+        now += took_s + gap_s
+    settle(counts)
+    assert counts.requests == counts.answered == sum(counts.total.counts) == sum(counts.sizes.counts) == bursts
+    for buckets, limit in ((counts.total, 0.001), (counts.local, 0.001), (counts.sizes, 1000)):
+        assert bursts - buckets.at_most([limit])[0] == pytest.approx(long_ones, rel=0.1)
+
+
+def test_each_slow_burst_is_timed_itself_and_stands_for_no_quick_one() -> None:
+    counts, now = RequestCounts(), 100.0
+    for number in range(1000):
+        took_s = 0.010 if number % 100 == 50 else 0.00001
+        answer_at_once(counts, 2, 100, now, now + took_s, now + took_s)
+        now += took_s
+    settle(counts)
+    assert sum(counts.total.counts) == counts.answered == 2000
+    assert 2000 - counts.total.at_most([0.001])[0] == 20
+    assert counts.total.at_most([0.00012])[0] == 1980
+
+
+def test_what_nobody_has_timed_when_somebody_looks_is_as_the_last_one_that_was() -> None:
+    counts = RequestCounts()
+    for start in (100.0, 100.001, 100.002):
+        answer_at_once(counts, 1, 100, start, start + 0.0002, start + 0.0003)
+    settle(counts)
+    assert counts.requests == 3
+    assert counts.total.total == pytest.approx(0.0009)
+    settle(counts)
+    assert counts.requests == sum(counts.send.counts) == 3
+
+
+def test_however_large_bursts_are_little_is_noted_and_each_step_counts_little() -> None:
+    counts = RequestCounts()
+    for count in range(1, 2000):
+        for _ in range(3):
+            RequestTimes(counts, 100, 1.0, handled_at=1.1).took(count, 1.2, 1.3, 1.4)
+    assert sum(map(len, counts.ways.values())) < 64 * 256 * 8
+    steps = 0
+    for answered in (counts.answered for _ in counts.settle()):
+        steps += 1
+        assert answered == counts.answered
+    assert steps == 64
+    assert counts.answered == 3 * sum(range(2000))
+
+
+async def test_sizes_are_those_of_single_requests(autojump_clock: trio.testing.MockClock) -> None:
+    """As Kafka tells them: who sends a large one among small ones is seen."""
+    async with open_pipeline({ApiKey.PRODUCE: lambda request: request.respond(OK)}) as pipeline:
+        client = await pipeline.connect()
+        for _ in range(300):
+            await client.send(produce_frames(1, size=40_000) + produce_frames(9, size=100))
+            await client.responses(10)
+            await trio.sleep(0.005 + 1e-6)
+        sizes = counts_of(pipeline, "Produce").sizes
+        assert sum(sizes.counts) == 3000
+        assert 3000 - sizes.at_most([10_000])[0] == pytest.approx(300, rel=0.5)
+        assert sizes.at_most([1000])[0] == pytest.approx(2700, rel=0.1)
 
 
 @pytest.mark.parametrize("limit_s", BUCKET_LIMITS_S)
