@@ -36,6 +36,7 @@ from strandline.broker.quotas.holding import (
     InLineToPay,
     PaidFrame,
     Passage,
+    Passed,
     TimeOwed,
     end_passage,
     is_owed,
@@ -188,10 +189,11 @@ class QuotaGate:
             remainder = watch.timed(partial(handler, request))
         finally:
             watch.charge()
+        if remainder is None:
+            return None
         if isinstance(remainder, Held):
             request.hooks = hooks
-        if remainder is None or isinstance(remainder, Held):
-            return remainder
+            return Held(Passed(sensor, remainder.brake))
         if isinstance(remainder, InSteps):
             return _TimedSteps(watch, remainder)
         return partial(_await_timed, watch, remainder)

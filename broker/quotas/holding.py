@@ -9,6 +9,9 @@ A request that queues for its handler (`Passage`) stands in that line before, an
 those that share a quota one at a time is on its way there. Or many that came at once would pass before the first of
 them is counted. Others do not wait for what is on its way: nothing is owed for that yet.
 
+Where a client has quotas of time and of bytes its request waits for its time first, then in the line of bytes, and is
+handled at its turn there, whatever is owed of time by then (`Passed`).
+
 Where the quota is altered or removed everybody is let go at once (`let_go`), and what is in line comes to the gate
 again, frames that are still to be received, too. Where another one begins to count for some of them, these go, and the
 others keep their place (`ask_again`); who is muted is read again, and waits in line for what is still owed. A
@@ -98,6 +101,21 @@ class InLine(_Waiting):
         if next(iter(self._sensor.line)) is not connection:
             return math.inf
         return now + self._sensor.meter.owed_s(now)
+
+
+class Passed:
+    """A `Brake`, of a request that has passed one line and waits in another: it does not wait in the first one again.
+    Or it would lose its place in the second, and of many that owe in both lines some would never be handled."""
+
+    def __init__(self, sensor: Sensor, brake: Brake) -> None:
+        """sensor: of the line that is passed. brake: what it waits for."""
+        self._sensor = sensor
+        self._brake = brake
+
+    async def wait(self, connection: Connection) -> None:
+        await self._brake.wait(connection)
+        if not connection.closed:
+            self._sensor.turn_of = connection
 
 
 class Passage:
@@ -213,7 +231,7 @@ def mute(connection: Connection, sensor: Sensor, owed_s: float) -> None:
 def must_wait(connection: Connection, sensor: Sensor, now: float) -> bool:
     """Whether a request of this connection goes into the line: something is owed, or others came before."""
     turn, sensor.turn_of = sensor.turn_of, None
-    return not sensor.meter.is_free(now) or (bool(sensor.line) and turn is not connection)
+    return turn is not connection and is_owed(sensor, now)
 
 
 def is_owed(sensor: Sensor, now: float) -> bool:

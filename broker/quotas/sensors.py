@@ -84,7 +84,7 @@ class Sensor:
         self.changes = 0
         """How often another quota began to count: what was charged or paid before counts no more."""
         self.turn_of: object = None
-        """Whose request may pass before those in line: it has been the first of them."""
+        """Whose request may pass, whatever is owed: it has been the first in line."""
 
     def is_idle(self, now: float) -> bool:
         """Nobody used it for an hour, nobody waits for it, nothing is owed."""
