@@ -15,6 +15,7 @@ Rules:
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -101,12 +102,12 @@ class Connection:
         "context",
         "counts",
         "dialect",
+        "droppable_from",
         "expected_api",
         "expected_bytes",
         "finish_reason",
         "frame_started_at",
         "has_greeted",
-        "is_awaited",
         "kept",
         "left_at",
         "muted",
@@ -137,8 +138,8 @@ class Connection:
         """Set: nothing more is read; closed for this reason once the pending responses are out."""
         self.muted = False
         """A queued request of this connection is being handled; later ones wait."""
-        self.is_awaited = False
-        """Its reader waits, and what it waits with is for a peer that is to read an answer: `is_left` ends it."""
+        self.droppable_from = math.inf
+        """From then on (trio's clock) what its reader waits with is dropped where its peer has ended (`is_left`)."""
         self.has_greeted = False
         """A gate has seen the ApiVersions that it begins with."""
         self.brake: Brake | None = None
@@ -478,9 +479,9 @@ class Connection:
         self._reader_lot.unpark_all()
         self._writer_lot.unpark_all()
 
-    def is_left(self) -> bool:
-        """Whether its peer ended while a request of it waits whose answer nobody will read."""
-        return self.is_awaited and self._transport.has_ended()
+    def is_left(self, now: float) -> bool:
+        """Whether its peer has ended, and what still waits here is not worth a connection any more."""
+        return now >= self.droppable_from and self._transport.has_ended()
 
     def overdue(self, now: float) -> str | None:
         """Why this connection has had its time, or None. Called by the processor's coarse timer."""

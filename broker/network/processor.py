@@ -435,7 +435,7 @@ class Processor:
             await next_beat(TIMER_INTERVAL_S)
             now = trio.current_time()
             for count, connection in enumerate(list(self.connections)):
-                if connection.is_left():
+                if connection.is_left(now):
                     connection.close("closed by the peer")
                     continue
                 reason = connection.overdue(now)

@@ -124,7 +124,7 @@ class QuotaGate:
         if sensor is None:
             return handler(request)
         if (paid := request.connection.before_frame) is None and must_wait(request.connection, sensor, now):
-            return Held(InLine(sensor, has_answer=request.message.has_answer))
+            return Held(InLine(sensor, request.header.size_bytes, has_answer=request.message.has_answer))
         # What was received by a quota that counts no more is charged to the one that does.
         size_bytes = 0 if isinstance(paid, PaidFrame) and paid.sensor is sensor else request.header.size_bytes
         if owed_s := sensor.take(size_bytes, now) if size_bytes else sensor.held_s(now):

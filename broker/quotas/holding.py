@@ -17,9 +17,11 @@ again, frames that are still to be received, too. Where another one begins to co
 others keep their place (`ask_again`); who is muted is read again, and waits in line for what is still owed. A
 connection that closes leaves the line, also where its peer does: that shows within a second or two
 (`Connection.is_left`), and its request is neither handled nor charged. Or each client that gives up and comes again
-would stand behind its own dead request. What has no answer (acks=0) stays, since nobody asks for it again; unless it is
-a large frame, of which that is not known before it is received. Of those, what a client sent and closed behind is
-dropped, as acks=0 allows.
+would stand behind its own dead request. What has no answer (acks=0) stays, since nobody asks for it again, but not for
+longer than all windows: or clients that send more than their quota allows, and close, would use up the connections of
+all others. What would wait longer, as far as the bytes before it tell, or has waited so long, is dropped with its
+connection, as acks=0 allows. So is any large frame, of which it is not known before it is received whether it has an
+answer.
 """
 
 from __future__ import annotations
@@ -77,22 +79,33 @@ class Muted(_Waiting):
 class InLine(_Waiting):
     """See the module."""
 
-    def __init__(self, sensor: Sensor, *, has_answer: bool = True) -> None:
+    def __init__(self, sensor: Sensor, size_bytes: int = 0, *, has_answer: bool = True) -> None:
+        """size_bytes: of the request, where these are what it is charged."""
         super().__init__(sensor)
+        self._size_bytes = size_bytes
         self._has_answer = has_answer
 
     async def wait(self, connection: Connection) -> None:
         sensor = self._sensor
-        sensor.line[connection] = None
-        connection.is_awaited = self._has_answer
+        connection.droppable_from = self._droppable_from()
+        sensor.line[connection] = self._size_bytes
         try:
             await connection.wait_for_time(lambda: self._turn_at(connection))
             if not connection.closed and not self._counts_elsewhere:
                 sensor.turn_of = connection
         finally:
-            connection.is_awaited = False
+            connection.droppable_from = math.inf
             del sensor.line[connection]
             wake_next(sensor)
+
+    def _droppable_from(self) -> float:
+        """At once where somebody would ask again, or where it would wait longer than all windows: for what is owed, and
+        for the bytes of each that is in line already. Else when it has waited so long."""
+        sensor, now = self._sensor, trio.current_time()
+        if self._has_answer:
+            return now
+        wait_s = sensor.meter.owed_s(now) + sum(sensor.line.values()) / sensor.meter.bound
+        return now if wait_s > sensor.longest_held_s else now + sensor.longest_held_s
 
     def _turn_at(self, connection: Connection) -> float:
         now = trio.current_time()
@@ -148,11 +161,11 @@ class _BehindOthers(_Waiting):
     """A `Brake`, of a request that queues while another one is on its way to its handler."""
 
     async def wait(self, connection: Connection) -> None:
-        connection.is_awaited = True
+        connection.droppable_from = trio.current_time()
         try:
             await connection.wait_for_time(lambda: 0.0 if self._may_go_on(connection) else math.inf)
         finally:
-            connection.is_awaited = False
+            connection.droppable_from = math.inf
 
     def _may_go_on(self, connection: Connection) -> bool:
         is_let_go = self._sensor.changes != self._changes or self._is_let_go(connection)
@@ -162,10 +175,6 @@ class _BehindOthers(_Waiting):
 class InLineToPay(InLine):
     """Of a large frame that is still to be received: it is charged at its turn, so that those behind it wait for that
     and not for its last byte. Where another quota counts by then it is charged nothing, and comes to the gate again."""
-
-    def __init__(self, sensor: Sensor, size_bytes: int) -> None:
-        super().__init__(sensor)
-        self._size_bytes = size_bytes
 
     async def wait(self, connection: Connection) -> None:
         await super().wait(connection)
@@ -200,13 +209,13 @@ class TimeOwed(_Waiting):
     async def wait(self, connection: Connection, goes_on: Callable[[], bool]) -> None:
         unreceived = self._sensor.unreceived
         unreceived[connection] = None
-        connection.is_awaited = True
+        connection.droppable_from = trio.current_time()
         try:
             await connection.wait_for_time(
                 lambda: 0.0 if goes_on() or self._is_let_go(connection) else self._settled_at()
             )
         finally:
-            connection.is_awaited = False
+            connection.droppable_from = math.inf
             del unreceived[connection]
 
     def _settled_at(self) -> float:

@@ -77,7 +77,7 @@ class Sensor:
         self.throttled = 0
         """How often it was exceeded."""
         self.used_at = 0.0
-        self.line: dict[Any, None] = {}
+        self.line: dict[Any, int] = {}  # with the bytes of each; of time it is not known what a request takes
         self.muted: dict[Any, None] = {}
         self.passing: dict[Any, None] = {}
         self.unreceived: dict[Any, None] = {}
