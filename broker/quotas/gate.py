@@ -7,6 +7,9 @@
 | request_percentage | time of the event loop in handlers, of any API | as they return; waiting costs nothing |
 | controller_mutation_rate | partitions created and deleted | `mutations` |
 
+What is counted while a request is under way, and what its answer tells, goes by the quota that counts by then: where it
+was removed, nothing is charged, told or held.
+
 This gate stands before the handlers only while there is such a quota (`RequestChannel.switch_gate`). Exempt is what
 brokers ask of each other, who show the key of whom they ask (`membership/broker_key`).
 The first ApiVersions of a connection is exempt for everybody: every connection begins with it, those of brokers too,
@@ -111,9 +114,7 @@ class QuotaGate:
     def passage_of(self, request: RequestInHand[Request]) -> Passage | None:
         """How a request that queues comes to its handler."""
 
-        def find() -> Sensor | None:
-            return self._sensor(self._spent, request, trio.current_time())
-
+        find = self._finder(self._spent, request)
         return None if find() is None else Passage(request.connection, find)
 
     # --- bytes -------------------------------------------------------------------------------------------------------
@@ -130,7 +131,7 @@ class QuotaGate:
         if owed_s := sensor.take(size_bytes, now) if size_bytes else sensor.held_s(now):
             mute(request.connection, sensor, owed_s)
             request.note_throttled(owed_s)
-            request.on_answer(partial(_tell, sensor))
+            request.on_answer(partial(_tell, self._finder(self._produced, request)))
         return handler(request)
 
     def _fetch(self, handler: Handler, request: RequestInHand[FetchRequest]) -> Any:
@@ -146,16 +147,19 @@ class QuotaGate:
             request.message = msgspec.structs.replace(
                 message, max_bytes=most_bytes, min_bytes=min(message.min_bytes, most_bytes)
             )
-        request.on_answer(partial(self._fetched, sensor, request))
+        request.on_answer(partial(self._fetched, request))
         return handler(request)
 
     def _fetched(
-        self, sensor: Sensor, request: RequestInHand[FetchRequest], message: Message | None, regions: Regions
+        self, request: RequestInHand[FetchRequest], message: Message | None, regions: Regions
     ) -> tuple[Message, Regions] | None:
         size_bytes = sum(map(_size, regions))
         if not size_bytes or not isinstance(message, FetchResponse):
             return None
         now = trio.current_time()
+        sensor = self._sensor(self._consumed, request, now)
+        if sensor is None:
+            return None
         owed_s = sensor.held_s(now)
         if owed_s:  # others took it while this one waited: the batches stay here, and are asked for again
             regions = ()
@@ -184,7 +188,7 @@ class QuotaGate:
         if must_wait(request.connection, sensor, now):
             return Held(InLine(sensor, has_answer=request.message.has_answer))
         hooks = request.hooks
-        watch = _Watch(self._clock, sensor, request)
+        watch = _Watch(self._clock, self._finder(self._spent, request), request)
         try:
             remainder = watch.timed(partial(handler, request))
         finally:
@@ -202,7 +206,8 @@ class QuotaGate:
         sensor = self._sensor(self._spent, request, trio.current_time())
         if sensor is None:
             return await handler(request)
-        watch = _Watch(self._clock, sensor, request, begun=partial(end_passage, request.connection, sensor))
+        begun = partial(end_passage, request.connection, sensor)
+        watch = _Watch(self._clock, self._finder(self._spent, request), request, begun)
         return await _await_timed(watch, partial(handler, request))
 
     # --- whose -------------------------------------------------------------------------------------------------------
@@ -213,6 +218,10 @@ class QuotaGate:
             return None
         return sensors.of(context.principal, context.client_id, now)
 
+    def _finder(self, sensors: Sensors, request: RequestInHand[Any]) -> Callable[[], Sensor | None]:
+        """For a request that is under way while its quota may be altered or removed: what counts when that is asked."""
+        return lambda: self._sensor(sensors, request, trio.current_time())
+
 
 class _Watch:
     """Counts what a request takes of the event loop; the answer, on its way out, tells if that is too much."""
@@ -220,14 +229,15 @@ class _Watch:
     def __init__(
         self,
         clock: Callable[[], float],
-        sensor: Sensor,
+        find: Callable[[], Sensor | None],
         request: RequestInHand[Any],
         begun: Callable[[], None] | None = None,
     ) -> None:
-        """begun: called when the request waits for the first time, and what it has taken until then is charged."""
+        """find: the sensor that the request is counted under now. begun: called when the request waits for the first
+        time, and what it has taken until then is charged."""
         self._clock = clock
         self._begun = begun
-        self._sensor = sensor
+        self._find = find
         self._request = request
         self._began: float | None = None
         self._spent_s = 0.0
@@ -256,18 +266,18 @@ class _Watch:
             self._spent_s += now - self._began
             self._began = now
         spent_s, self._spent_s = self._spent_s, 0.0
-        if not spent_s:
+        if not spent_s or (sensor := self._find()) is None:
             return 0.0
-        owed_s = self._sensor.take(spent_s * 100, trio.current_time())
+        owed_s = sensor.take(spent_s * 100, trio.current_time())
         if owed_s:
             self._has_muted = True
-            mute(self._request.connection, self._sensor, owed_s)
+            mute(self._request.connection, sensor, owed_s)
         return owed_s
 
     def _answered(self, message: Message | None, regions: Regions) -> tuple[Message, Regions] | None:
         owed_s = self.charge()
         if not owed_s and self._has_muted:  # it was charged when its handler was done, and is answered now
-            owed_s = self._sensor.held_s(trio.current_time())
+            owed_s = _held_s(self._find())
         if owed_s:
             self._request.note_throttled(owed_s)
         return (throttled(message, owed_s), regions) if owed_s and message is not None else None
@@ -317,10 +327,14 @@ async def _await_timed(watch: _Watch, begin: Callable[[], Awaitable[Any]]) -> An
 # --- answers -----------------------------------------------------------------------------------------------------
 
 
-def _tell(sensor: Sensor, message: Message | None, regions: Regions) -> tuple[Message, Regions] | None:
-    if message is None:
-        return None
-    return throttled(message, sensor.held_s(trio.current_time())), regions
+def _tell(
+    find: Callable[[], Sensor | None], message: Message | None, regions: Regions
+) -> tuple[Message, Regions] | None:
+    return None if message is None else (throttled(message, _held_s(find())), regions)
+
+
+def _held_s(sensor: Sensor | None) -> float:
+    return 0.0 if sensor is None else sensor.held_s(trio.current_time())
 
 
 def throttled(message: Message, owed_s: float) -> Message:
