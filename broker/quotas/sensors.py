@@ -1,13 +1,15 @@
 """Who has passed how much: a sensor for each user, client id or pair that a quota counts for. Pure.
 
-Memory is bounded: a sensor that was idle for an hour goes (Kafka's `InactiveSensorExpirationTimeSeconds`), and beyond
-`MAX_SENSORS` whoever comes shares the sensor of the quota that counts for them: who invents client ids without end
-gets, with everybody else who does, no more than one of them. So does a client id that is longer than a name needs.
+Memory is bounded: a sensor that was idle for an hour goes (Kafka's `InactiveSensorExpirationTimeSeconds`). Where there
+are `MAX_SENSORS`, who is new has the place of one that is as new: who invents ten thousand client ids takes the places
+of others for as long as these owe, and no longer. Whoever finds no place shares the sensor of the quota that counts for
+them, with everybody else who does, and so does a client id that is longer than a name needs.
 """
 
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -16,6 +18,8 @@ from strandline.broker.quotas.rate import Meter, SampledRate
 
 MAX_SENSORS = 10_000
 """Of each resource."""
+LOOKED_AT = 10
+"""Sensors, where there is no place, for each client that has none: one of them may be as new."""
 MAX_KNOWN = 10_000
 """Pairs of user and client id whose sensor is looked up at once; then all are looked up anew."""
 MAX_OWN_CHARACTERS = 249
@@ -90,6 +94,11 @@ class Sensor:
         """Nobody used it for an hour, nobody waits for it, nothing is owed."""
         return now - self.used_at >= IDLE_S and not self.line and not self.muted and self.meter.is_free(now)
 
+    def is_as_new(self, now: float) -> bool:
+        """Nothing is lost with it but a figure: nothing is owed, all is saved up, nobody waits for it."""
+        waits = self.line or self.muted or self.passing or self.unreceived
+        return not waits and self.meter.is_as_new(now)
+
     def held_s(self, now: float) -> float:
         """For how long who exceeds it now is muted, and told so."""
         return min(self.meter.owed_s(now), self.longest_held_s)
@@ -130,7 +139,8 @@ class Sensors:
         self.windows = windows
         self.version = 0
         """How often another table began to count: another sensor may count for who waits."""
-        self._sensors: dict[tuple[str, str], Sensor] = {}
+        self._sensors: OrderedDict[tuple[str, str], Sensor] = OrderedDict()
+        """By encoded names; where there is no place, those first that were looked at longest ago."""
         self._shared: dict[QuotaEntity, Sensor] = {}
         self._known: dict[tuple[str, str], Sensor | None] = {}
         self._swept_at = 0.0
@@ -143,42 +153,63 @@ class Sensors:
 
     def of(self, user: str, client_id: str, now: float) -> Sensor | None:
         """Under which sensor a client with these names is counted; None: no quota counts for it."""
-        names = user, client_id
         try:
-            sensor = self._known[names]
+            sensor = self._known[user, client_id]
         except KeyError:
-            if len(client_id) > MAX_OWN_CHARACTERS:
-                return self._find(encoded(user), encoded(client_id), now, has_own=False)
-            if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
-            sensor = self._known[names] = self._find(encoded(user), encoded(client_id), now)
+            sensor = self._find(user, client_id, now)
         if sensor is not None:
             sensor.used_at = now
         return sensor
 
-    def _find(self, user: str, client_id: str, now: float, *, has_own: bool = True) -> Sensor | None:
-        """has_own: else it shares one where the quota tells client ids apart."""
-        decided = decide(self.bounds, user, client_id)
-        if decided is None:
-            return None
-        names = decided.user, decided.client_id
-        found = self._sensors.get(names)
-        if found is None:
-            self._make_room(now)
-            if len(self._sensors) < MAX_SENSORS and (has_own or not decided.client_id):
-                found = self._sensors[names] = Sensor(decided, self, *names)
-            else:
-                found = self._shared.get(decided.entity)
-                if found is None:
-                    others = decided.user and OVERFLOW, decided.client_id and OVERFLOW
-                    found = self._shared[decided.entity] = Sensor(decided, self, *others)
-        return found
+    def _find(self, user: str, client_id: str, now: float) -> Sensor | None:
+        """Remembered, but for who shares one: there may be a place next time."""
+        is_long = len(client_id) > MAX_OWN_CHARACTERS
+        decided = decide(self.bounds, encoded(user), encoded(client_id))
+        sensor = None
+        if decided is not None:
+            sensor = self._own(decided, now, may_begin=not (is_long and decided.client_id))
+            if sensor is None:
+                return self._of_many(decided)
+        if not is_long:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[user, client_id] = sensor
+        return sensor
 
-    def _make_room(self, now: float) -> None:
+    def _own(self, decided: Decided, now: float, *, may_begin: bool) -> Sensor | None:
+        names = decided.user, decided.client_id
+        sensor = self._sensors.get(names)
+        if sensor is None and may_begin:
+            self._sweep(now)
+            if self._has_place(now):
+                sensor = self._sensors[names] = Sensor(decided, self, *names)
+        return sensor
+
+    def _of_many(self, decided: Decided) -> Sensor:
+        sensor = self._shared.get(decided.entity)
+        if sensor is None:
+            names = decided.user and OVERFLOW, decided.client_id and OVERFLOW
+            sensor = self._shared[decided.entity] = Sensor(decided, self, *names)
+        return sensor
+
+    def _has_place(self, now: float) -> bool:
+        """Some are looked at where there is none, however many there are: a request is not to take longer for that."""
+        for _ in range(LOOKED_AT):
+            if len(self._sensors) < MAX_SENSORS:
+                return True
+            names, sensor = self._sensors.popitem(last=False)
+            if sensor.is_as_new(now):
+                self._known.clear()  # users are known by many client ids
+            else:
+                self._sensors[names] = sensor
+        return len(self._sensors) < MAX_SENSORS
+
+    def _sweep(self, now: float) -> None:
         if now - self._swept_at < SWEEP_S:
             return
         self._swept_at = now
-        self._sensors = {names: each for names, each in self._sensors.items() if not each.is_idle(now)}
+        kept = ((names, each) for names, each in self._sensors.items() if not each.is_idle(now))
+        self._sensors = OrderedDict(kept)
         self._shared = {entity: each for entity, each in self._shared.items() if not each.is_idle(now)}
         self._known = {names: each for names, each in self._known.items() if each is None or not each.is_idle(now)}
 

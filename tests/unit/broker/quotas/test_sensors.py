@@ -6,7 +6,7 @@ import pytest
 
 from strandline.broker.quotas import sensors as module
 from strandline.broker.quotas.entities import DEFAULT, QuotaEntity
-from strandline.broker.quotas.sensors import IDLE_S, OVERFLOW, Sensors, Windows
+from strandline.broker.quotas.sensors import IDLE_S, OVERFLOW, Sensor, Sensors, Windows
 
 WINDOWS = Windows(1.0, 11, 1.0)
 
@@ -41,15 +41,75 @@ def test_names_that_look_like_the_default_are_names() -> None:
     assert found is not None and found.meter.bound == 7.0
 
 
-def test_beyond_so_many_all_share_one_and_idle_ones_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def owing(sensors: Sensors, count: int, now: float, amount: float = 1000.0) -> None:
+    """By so many clients that much has passed, each with another client id."""
+    for number in range(count):
+        sensor = sensors.of("u", f"client-{number}", now)
+        assert sensor is not None
+        sensor.take(amount, now)
+
+
+def test_beyond_so_many_that_owe_all_share_one_and_idle_ones_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_SENSORS", 3)
     sensors = sensors_with({QuotaEntity(client_id=DEFAULT): 5.0})
-    found = [sensors.of("u", f"client-{number}", 1.0) for number in range(100)]
-    assert len(set(map(id, found))) == len(sensors) == 4
-    assert found[50] is found[99] and found[99] is not None and found[99].client_id == OVERFLOW
+    owing(sensors, 3, 1.0)
+    found = [sensors.of("u", f"late-{number}", 1.0) for number in range(100)]
+    assert len(set(map(id, found))) == 1 and len(sensors) == 4
+    assert found[0] is not None and found[0].client_id == OVERFLOW
     sensors.of("u", "client-0", IDLE_S)
     assert (late := sensors.of("u", "late", IDLE_S + 1)) is not None and late.client_id == "late"
     assert len(sensors) == 2, "client-0 was used lately, the others are gone"
+
+
+def test_ten_thousand_made_up_client_ids_take_nobodys_own_sensor_for_longer_than_they_owe() -> None:
+    sensors = sensors_with({QuotaEntity(client_id=DEFAULT): 1000.0})
+    owing(sensors, 10_100, 0.0, amount=900.0)
+    own = [sensors.of("alice", client_id, 1.0) for client_id in ("one", "other")]
+    assert [each and each.client_id for each in own] == ["one", "other"]
+    assert len(sensors) == module.MAX_SENSORS + 1, "one is shared by those who came last"
+
+
+def test_who_shared_one_has_a_sensor_of_its_own_when_there_is_a_place_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_SENSORS", 3)
+    sensors = sensors_with({QuotaEntity(client_id=DEFAULT): 1000.0})
+    owing(sensors, 3, 0.0)
+    shared, own = (sensors.of("alice", "app", now) for now in (0.5, 2.0))
+    assert shared and own and (shared.client_id, own.client_id) == (OVERFLOW, "app")
+    assert sensors.of("alice", "app", 2.1) is own
+
+
+@pytest.mark.parametrize("place", ["line", "muted", "passing", "unreceived"])
+def test_who_waits_for_a_sensor_keeps_it(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_SENSORS", 1)
+    sensors = sensors_with({QuotaEntity(client_id=DEFAULT): 5.0})
+    first = sensors.of("u", "first", 0.0)
+    assert first is not None
+    getattr(first, place)["connection"] = None
+    late = sensors.of("u", "late", 9.0)
+    assert late is not None and late.client_id == OVERFLOW and sensors.of("u", "first", 9.0) is first
+    getattr(first, place).clear()
+    late = sensors.of("u", "late", 9.0)
+    assert late is not None and late.client_id == "late" and sensors.of("u", "first", 9.0) is not first
+
+
+def test_a_place_is_looked_for_among_a_few_whatever_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or each request of a new client would take milliseconds."""
+    looked_at = list[Sensor]()
+    is_as_new = Sensor.is_as_new
+
+    def look(sensor: Sensor, now: float) -> bool:
+        looked_at.append(sensor)
+        return is_as_new(sensor, now)
+
+    monkeypatch.setattr(Sensor, "is_as_new", look)
+    monkeypatch.setattr(module, "MAX_SENSORS", 1000)
+    sensors = sensors_with({QuotaEntity(client_id=DEFAULT): 5.0})
+    owing(sensors, 1000, 0.0)
+    for number in range(100):
+        before = len(looked_at)
+        sensors.of("u", f"late-{number}", 0.0)
+        assert len(looked_at) - before <= 10
+    assert len(set(map(id, looked_at))) == 1000, "each time others"
 
 
 def test_client_ids_that_are_too_long_share_one_and_are_not_remembered() -> None:
