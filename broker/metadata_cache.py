@@ -45,9 +45,9 @@ class MetadataCache:
         known = self.topics.get(topic)
         return known.partitions.get(index) if known is not None else None
 
-    def partitions_of(self, topic: str | TopicId) -> int:
-        """How many a topic has, by its name or id; 0 where it is not known."""
-        known = self.topics.get(topic if isinstance(topic, str) else self.name_of.get(topic, ""))
+    def partitions_of(self, topic: str) -> int:
+        """How many a topic has; 0 where it is not known."""
+        known = self.topics.get(topic)
         return 0 if known is None else len(known.partitions)
 
     def has_topic(self, name: str, topic_id: TopicId) -> bool:

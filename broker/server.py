@@ -297,7 +297,7 @@ class Broker:
         )
         self.creations = AutomaticCreations(self.controller_link.ask, self._log)
         self.mutations = MutationGate(
-            self.quotas.sensors[CONTROLLER_MUTATION_RATE], self.data.metadata.partitions_of, self.config_changes.config
+            self.quotas.sensors[CONTROLLER_MUTATION_RATE], self.data.metadata, self.config_changes.config
         )
         self.producer_ids = ProducerIdHandler(
             partial(take_block, self.coordination, self.broker_id), self.unflushed_connections.flush, self._log

@@ -5,6 +5,13 @@ for is not divided. While something is owed, whoever speaks a version that knows
 with THROTTLING_QUOTA_EXCEEDED and the time after which to repeat (strict); older ones get what they ask for, and are
 muted. What fails is not counted, nor is what is only validated. What is not done in time is: it goes on.
 
+    1 check    what is to be created is only validated: what fails is answered, and was counted at no time
+    2 charge   at once, topic by topic, what of the rest the quota allows
+    3 do       that, and nothing else; what fails now, for another request was faster, is given back
+
+So nobody is refused for what somebody else asks for and does not get, and of many that come at once none passes
+uncounted. A deletion cannot be validated: what can be seen to fail counts for nothing.
+
 Topics that are created because Metadata named them count for who asked, at the broker that was asked. While something
 is owed they are not created: who asks is told to wait and to ask again, as for any topic that is on its way.
 
@@ -20,6 +27,7 @@ from typing import Any, NamedTuple
 import msgspec
 import trio
 
+from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.network.dialects import Regions
 from strandline.broker.network.dialects.kafka import KAFKA
 from strandline.broker.network.request import RequestInHand
@@ -27,17 +35,21 @@ from strandline.broker.network.request_channel import Handler
 from strandline.broker.network.request_context import RequestContext
 from strandline.broker.quotas.gate import throttled
 from strandline.broker.quotas.holding import mute
-from strandline.broker.quotas.sensors import Sensor, Sensors
+from strandline.broker.quotas.sensors import Charge, Sensor, Sensors
 from strandline.protocol.api import Api, ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     CreatableTopic,
     CreatePartitionsRequest,
+    CreatePartitionsTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
+    DeleteTopicState,
     Message,
     Request,
 )
+from strandline.protocol.topic_name import INTERNAL_TOPICS
+from strandline.protocol.types import NO_TOPIC_ID
 from strandline.runtime.config.dynamic import CurrentConfig
 
 FIRST_STRICT = {ApiKey.CREATE_TOPICS: 6, ApiKey.CREATE_PARTITIONS: 3, ApiKey.DELETE_TOPICS: 5}
@@ -50,75 +62,72 @@ GOES_ON = (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
 
 class _Asked(NamedTuple):
     """Topics that a request is about, in the order of the answer's results, each with the partitions that it is to
-    count for; and how to ask for fewer."""
+    count for; how to ask for fewer, and how to have them validated, where that can be."""
 
     topics: Sequence[tuple[Any, int]]
     of: Callable[[list[Any]], Request]
+    validated: Callable[[], Request] | None = None
 
 
 class MutationGate:
-    """See the module. partitions_of: how many a topic has, by its name or id (0: it is not known). current:
-    has the number of those for which none is asked."""
+    """See the module. metadata: how many partitions a topic has. current: how many it gets where none are asked for."""
 
-    def __init__(
-        self,
-        sensors: Sensors,
-        partitions_of: Callable[[str | bytes], int],
-        current: CurrentConfig,
-    ) -> None:
+    def __init__(self, sensors: Sensors, metadata: MetadataCache, current: CurrentConfig) -> None:
         self._sensors = sensors
-        self._partitions_of = partitions_of
+        self._metadata = metadata
         self._current = current
 
     def __call__(self, api: Api, handler: Handler) -> Handler:
         return partial(self._limited, handler) if api.key in FIRST_STRICT and self._sensors.bounds else handler
 
     async def _limited(self, handler: Handler, request: RequestInHand[Any]) -> Any:
-        now = trio.current_time()
         sensor = self._sensor(request.context)
         asked = None if sensor is None else self._asked(request.message)
         if sensor is None or asked is None or not asked.topics:
             return await handler(request)
         is_strict = request.dialect is not KAFKA or request.header.version >= FIRST_STRICT[request.api.key]
-        passed: list[Any] = []
-        refused: list[Any] = []
-        counts: list[tuple[int, float]] = []
-        for topic, partitions in asked.topics:
-            if is_strict and not sensor.meter.is_free(now):
-                refused.append(topic)
-            else:
-                sensor.take(partitions, now)
-                passed.append(topic)
-                counts.append((partitions, sensor.meter.counted))
-        refusal = None
-        if refused:
-            text = REFUSED.format(round(sensor.meter.owed_s(now) * 1000))
-            refusal = request.api.failure(asked.of(refused), ErrorCode.THROTTLING_QUOTA_EXCEEDED, text)
-            request.message = asked.of(passed)
-        request.on_answer(partial(self._answered, sensor, request, refusal, counts))
-        if refusal is not None and not passed:
-            return msgspec.structs.replace(refusal, **{_results_of(refusal): []})
+        results: list[Any] = [None] * len(asked.topics)
+        # 1
+        if asked.validated is not None and not (is_strict and _is_owed(sensor)):
+            results = await _failures(handler, request, asked.validated())
+        # 2
+        places = [place for place, result in enumerate(results) if result is None]
+        charges: list[Charge] = []
+        if (sensor := self._sensor(request.context)) is not None:  # while it was checked quotas may have changed
+            charges = _charged(sensor, [asked.topics[place][1] for place in places], is_strict)
+            places, refused = places[: len(charges)], places[len(charges) :]
+            if refused:
+                refusals = _refusals(sensor, request.api, asked.of([asked.topics[place][0] for place in refused]))
+                for place, refusal in zip(refused, refusals, strict=True):
+                    results[place] = refusal
+        # 3
+        request.on_answer(partial(self._answered, request, results, charges))
+        if not places:
+            response: Any = request.api.response
+            return response([])
+        if len(places) < len(results):
+            request.message = asked.of([asked.topics[place][0] for place in places])
         return await handler(request)
 
     def _answered(
         self,
-        sensor: Sensor,
         request: RequestInHand[Any],
-        refusal: Message | None,
-        counts: list[tuple[int, float]],
+        results: list[Any],
+        charges: list[Charge],
         message: Message | None,
         regions: Regions,
     ) -> tuple[Message, Regions] | None:
+        """results: of each topic, None where the message has it. charges: of those that it has, if there are any."""
         if message is None:
             return None
         place = _results_of(message)
-        results = getattr(message, place)
-        for (count, counted), result in zip(counts, results, strict=True):
+        done = getattr(message, place)
+        for charge, result in zip(charges, done, strict=False):
             if result.error_code not in GOES_ON:
-                sensor.give_back(count, counted)
-        if refusal is not None:
-            message = msgspec.structs.replace(message, **{place: [*results, *getattr(refusal, place)]})
-        return _held(sensor, request, message), regions
+                charge.give_back()
+        left = iter(done)
+        whole = [next(left) if result is None else result for result in results]
+        return self._held(request, msgspec.structs.replace(message, **{place: whole})), regions
 
     def create_automatically(
         self,
@@ -134,19 +143,29 @@ class MutationGate:
         def charge() -> Callable[[], None]:
             if sensor is None:
                 return lambda: None
-            sensor.take(partitions, trio.current_time())
-            return partial(sensor.give_back, partitions, sensor.meter.counted)
+            return Charge(sensor, partitions, trio.current_time()).give_back
 
         for name in names:
-            if sensor is None or sensor.meter.is_free(trio.current_time()):
+            if sensor is None or not _is_owed(sensor):
                 create(name, str(context.peer), charge)
         if sensor is not None:
-            request.on_answer(partial(self._named, sensor, request))
+            request.on_answer(partial(self._named, request))
 
     def _named(
-        self, sensor: Sensor, request: RequestInHand[Any], message: Message | None, regions: Regions
+        self, request: RequestInHand[Any], message: Message | None, regions: Regions
     ) -> tuple[Message, Regions] | None:
-        return None if message is None else (_held(sensor, request, message), regions)
+        return None if message is None else (self._held(request, message), regions)
+
+    def _held(self, request: RequestInHand[Any], message: Message) -> Message:
+        """The answer, which tells for how long its connection is muted, where something is owed by the quota that
+        counts by now."""
+        sensor = self._sensor(request.context)
+        owed_s = 0.0 if sensor is None else sensor.meter.owed_s(trio.current_time())
+        if sensor is None or not owed_s:
+            return message
+        mute(request.connection, sensor, owed_s)
+        request.note_throttled(owed_s)
+        return throttled(message, owed_s)
 
     def _sensor(self, context: RequestContext) -> Sensor | None:
         if context.is_inter_broker:
@@ -155,31 +174,66 @@ class MutationGate:
 
     def _asked(self, message: Request) -> _Asked | None:
         replaced = partial(msgspec.structs.replace, message)
-        if isinstance(message, CreateTopicsRequest):
-            created = [(topic, self._created(topic)) for topic in message.topics]
-            return None if message.validate_only else _Asked(created, lambda topics: replaced(topics=topics))
-        if isinstance(message, CreatePartitionsRequest):
-            added = [(topic, max(topic.count - self._partitions_of(topic.name), 0)) for topic in message.topics]
-            return None if message.validate_only else _Asked(added, lambda topics: replaced(topics=topics))
         if isinstance(message, DeleteTopicsRequest):
-            deleted = [(topic, self._partitions_of(topic.name or topic.topic_id)) for topic in message.asked()]
+            deleted = [(topic, self._deleted(topic)) for topic in message.asked()]
             return _Asked(deleted, lambda topics: replaced(topic_names=[], topics=topics))
-        return None
+        counted: list[tuple[Any, int]]
+        if isinstance(message, CreateTopicsRequest):
+            counted = [(topic, self._created(topic)) for topic in message.topics]
+        elif isinstance(message, CreatePartitionsRequest):
+            counted = [(topic, self._added(topic)) for topic in message.topics]
+        else:
+            return None
+        if message.validate_only:
+            return None
+        return _Asked(counted, lambda topics: replaced(topics=topics), partial(replaced, validate_only=True))
 
     def _created(self, topic: CreatableTopic) -> int:
         if topic.assignments:
             return len(topic.assignments)
         return topic.num_partitions if topic.num_partitions > 0 else self._current.value.num_partitions
 
+    def _added(self, topic: CreatePartitionsTopic) -> int:
+        return max(topic.count - self._metadata.partitions_of(topic.name), 0)
 
-def _held(sensor: Sensor, request: RequestInHand[Any], message: Message) -> Message:
-    """The answer, which tells for how long its connection is muted, where something is owed."""
-    owed_s = sensor.meter.owed_s(trio.current_time())
-    if not owed_s:
-        return message
-    mute(request.connection, sensor, owed_s)
-    request.note_throttled(owed_s)
-    return throttled(message, owed_s)
+    def _deleted(self, topic: DeleteTopicState) -> int:
+        """As many as it has, where it goes: what is named twice over is refused, and so are the brokers' own."""
+        name = self._metadata.name_of.get(topic.topic_id) if topic.name is None else topic.name
+        is_refused = topic.name is not None and topic.topic_id != NO_TOPIC_ID
+        if name is None or is_refused or name in INTERNAL_TOPICS or not self._current.value.delete_topic_enable:
+            return 0
+        return self._metadata.partitions_of(name)
+
+
+async def _failures(handler: Handler, request: RequestInHand[Any], validated: Request) -> list[Any]:
+    """The result of each topic that fails; None: it would be done. What the handler raises."""
+    message, request.message = request.message, validated
+    try:
+        answer = await handler(request)
+    finally:
+        request.message = message
+    return [result if result.error_code else None for result in getattr(answer, _results_of(answer))]
+
+
+def _is_owed(sensor: Sensor) -> bool:
+    return not sensor.meter.is_free(trio.current_time())
+
+
+def _charged(sensor: Sensor, counts: Sequence[int], is_strict: bool) -> list[Charge]:
+    """Those of the first that pass: all of them, or as many as come before something is owed."""
+    charges: list[Charge] = []
+    for count in counts:
+        if is_strict and _is_owed(sensor):
+            break
+        charges.append(Charge(sensor, count, trio.current_time()))
+    return charges
+
+
+def _refusals(sensor: Sensor, api: Api, refused: Request) -> Sequence[Any]:
+    text = REFUSED.format(round(sensor.meter.owed_s(trio.current_time()) * 1000))
+    refusal = api.failure(refused, ErrorCode.THROTTLING_QUOTA_EXCEEDED, text)
+    results: Sequence[Any] = getattr(refusal, _results_of(refusal))
+    return results
 
 
 def _results_of(message: Message) -> str:

@@ -117,6 +117,22 @@ class Sensor:
         self.meter.give_back(counted)
 
 
+class Charge:
+    """What was taken, by who may have to give it back."""
+
+    def __init__(self, sensor: Sensor, amount: float, now: float) -> None:
+        sensor.take(amount, now)
+        self._sensor = sensor
+        self._amount = amount
+        self._counted = sensor.meter.counted
+        self._changes = sensor.changes
+
+    def give_back(self) -> None:
+        """It did not pass after all. Where another quota counts by now, that has charged nothing."""
+        if self._sensor.changes == self._changes:
+            self._sensor.give_back(self._amount, self._counted)
+
+
 class SensorRow(NamedTuple):
     """A figure's line. Encoded names; "" where it does not tell them apart."""
 

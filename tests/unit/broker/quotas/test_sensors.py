@@ -6,7 +6,8 @@ import pytest
 
 from strandline.broker.quotas import sensors as module
 from strandline.broker.quotas.entities import DEFAULT, QuotaEntity
-from strandline.broker.quotas.sensors import IDLE_S, OVERFLOW, Sensor, Sensors, Windows
+from strandline.broker.quotas.holding import let_go
+from strandline.broker.quotas.sensors import IDLE_S, OVERFLOW, Charge, Sensor, Sensors, Windows
 
 WINDOWS = Windows(1.0, 11, 1.0)
 
@@ -110,6 +111,20 @@ def test_a_place_is_looked_for_among_a_few_whatever_there_is(monkeypatch: pytest
         sensors.of("u", f"late-{number}", 0.0)
         assert len(looked_at) - before <= 10
     assert len(set(map(id, looked_at))) == 1000, "each time others"
+
+
+def test_what_is_given_back_reaches_no_other_quota_than_it_was_taken_from() -> None:
+    sensors = sensors_with({QuotaEntity("alice"): 10.0})
+    alice = sensors.of("alice", "", 0.0)
+    assert alice is not None
+    charge, kept = Charge(alice, 100, 0.0), Charge(alice, 20, 0.0)
+    charge.give_back()
+    assert alice.meter.owed_s(0.0) == pytest.approx(1.0), "20 at 10/s, of which a second was saved up"
+    for each in sensors.set_bounds({QuotaEntity("alice"): 1.0}, 1.0):
+        let_go(each)
+    alice.take(20, 1.0)
+    kept.give_back()
+    assert alice.meter.owed_s(1.0) == pytest.approx(19.0)
 
 
 def test_client_ids_that_are_too_long_share_one_and_are_not_remembered() -> None:
