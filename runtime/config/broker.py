@@ -118,9 +118,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Open connections of one client address (Kafka: unlimited).", dynamic=True)
     max_connections_per_ip_overrides: tuple[str, ...] = strings((), ADDRESS_COUNTS,
         "Another max.connections.per.ip for some addresses: 10.0.0.7:50. (Kafka: host names, too.)", dynamic=True)
-    max_connection_creation_rate: int = int32(INT_MAX, at_least(0),
-        "New connections; others wait to be accepted. Not of a listener that only brokers use.", "per second",
-        dynamic=True)
+    max_connection_creation_rate: int = int32(INT_MAX, at_least(1),
+        "New connections; others wait to be accepted. Not of a listener that only brokers use. (Kafka: also 0, "
+        "after which nobody could connect to change it.)", "per second", dynamic=True)
     inter_broker_connections_reserved: int = int32(100, at_least(0),
         "Of max.connections, those kept for the inter-broker listener (Strandline's own key).")
     connections_max_idle_ms: int = int64(600000, at_least(1), "A connection without traffic is closed.")

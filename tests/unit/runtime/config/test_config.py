@@ -91,6 +91,7 @@ def test_defaults_are_kafka_1_0s_but_for_those_that_were_decided_otherwise() -> 
         ("security.inter.broker.protocol", "SSL", "PLAINTEXT"),
         ("replica.fetch.wait.max.ms", "60000", "replica.socket.timeout.ms"),
         ("inter.broker.connections.reserved", "5000", "max.connections"),
+        ("max.connection.creation.rate", "0", "allowed is 1 or more"),
         ("log.cleaner.dedupe.buffer.size", "1000000", "1 MiB for each of log.cleaner.threads=1"),
         ("log.cleaner.threads", "1000", "1 MiB for each of log.cleaner.threads=1000"),
         ("log.dirs", "/a,/b,/a/", "twice"),

@@ -106,6 +106,16 @@ def test_values_that_exclude_each_other_do_not_count() -> None:
     assert reading({"max.connections": "500"}, {"max.connections": "5"}).config.max_connections == 500
 
 
+def test_a_rate_that_keeps_everybody_out_does_not_count_wherever_it_stands() -> None:
+    """Else nobody could connect to change it, and a restart would not help."""
+    rate = "max.connection.creation.rate"
+    result = reading({rate: "5"}, {rate: "0"})
+    assert result.config.max_connection_creation_rate == 5, "the next lower one"
+    assert [(error.key, error.value) for error in result.unusable] == [(rate, "0")]
+    assert reading({rate: "0"}, {}).config == STATIC
+    assert not result.config.undecided, "connections delete nothing"
+
+
 def test_of_two_contradictions_both_are_told_and_what_a_higher_layer_mends_is_none() -> None:
     both = {"log.cleaner.min.compaction.lag.ms": "6", "log.cleaner.max.compaction.lag.ms": "5", "max.connections": "5"}
     result = reading(both, {})
