@@ -72,7 +72,7 @@ class KeylessPartitions:
         reached: dict[int, int] = {}
         for number in numbers:
             if not self._is_led(layout, number):
-                self._links.metadata.request_update()  # nobody else asks, since no record waits for it
+                self._links.metadata.look_again()  # nobody else asks, since no record waits for it
                 continue
             partition = TopicPartition(layout.name, number)
             queue = self._accumulator.queues.get(partition)

@@ -8,6 +8,7 @@ an old leader.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -51,6 +52,10 @@ AFTER_NEWS_MS = 10
 
 STALE_ANSWERS_PER_BROKER = 3
 """After so many urgent questions in a row that brought nothing new another broker is asked."""
+
+LOOK_AGAIN_MS, LOOK_AGAIN_MAX_MS = 100.0, 3_000.0
+"""Pause before a look for what may have become better; doubles with each answer that brings nothing new. A partition
+may be without a leader for days, and a thousand producers may see it: ten questions a second of each are too many."""
 
 MOST_REFUSALS = 3
 """So many replicas that are refused an error names with their reasons."""
@@ -205,11 +210,18 @@ class Metadata:
         self._wanted = trio.Event()
         self._answered = News()
         self._urgent = False
+        self._look_again_at = 0.0
 
     def request_update(self) -> None:
         """Ask again soon: something turned out to be out of date."""
         self._urgent = True
         self._wanted.set()
+
+    def look_again(self) -> None:
+        """Ask again, by and by the less often: what is known may well be true, and can be lived with, but better may
+        come. To be called again and again for as long as that is so."""
+        if trio.current_time() >= self._look_again_at:
+            self._wanted.set()
 
     def follow(self, names: Iterable[str], *, everything: bool = False) -> None:
         """Ask about these topics with every refresh, in place of those of the last call, or about all there are."""
@@ -290,13 +302,14 @@ class Metadata:
     async def run(self) -> None:
         """Ask when wanted and when the view is too old; after a failure or in a hurry no more often than the back-off
         allows. Runs until cancelled."""
-        failures = stale = 0
+        failures = stale = unchanged = 0
         try:
             while True:
                 with trio.move_on_after(self._settings.metadata_max_age_ms / 1000):
                     await self._wanted.wait()
                 self._wanted = trio.Event()
                 urgent, self._urgent = self._urgent, False
+                self._look_again_at = math.inf  # while the answer is on its way
                 before = self.view
                 self.bootstrap.begin(trio.current_time())
                 try:
@@ -310,6 +323,8 @@ class Metadata:
                 nothing_new = self.view.topics == before.topics and self.view.brokers == before.brokers
                 failures = failures + 1 if self.last_error else 0
                 stale = stale + 1 if urgent and nothing_new else 0
+                unchanged = unchanged + 1 if nothing_new else 0
+                self._look_again_at = trio.current_time() + self._look_again_ms(unchanged) / 1000
                 if stale % STALE_ANSWERS_PER_BROKER == STALE_ANSWERS_PER_BROKER - 1:
                     self._disconnect()
                 self._answered.tell()
@@ -319,6 +334,10 @@ class Metadata:
                 await trio.sleep((min(wait_ms, AFTER_NEWS_MS) if useful else wait_ms) / 1000)
         finally:
             self._disconnect()
+
+    def _look_again_ms(self, unchanged: int) -> float:
+        wait_ms = min(LOOK_AGAIN_MS * 2.0 ** min(unchanged, 20), LOOK_AGAIN_MAX_MS)
+        return _with_jitter(wait_ms, self._environment)
 
     async def _refresh(self, failures: int) -> None:
         """One answer from any broker. NoBrokerReachable when none gives one."""
@@ -416,4 +435,9 @@ def raise_refusal(request: MetadataRequest, answer: MetadataResponse, who: str) 
 def backoff_ms(settings: ClientSettings, attempt: int, environment: ClientEnvironment) -> float:
     """How long to wait after the `attempt`-th failure in a row (from 1): doubling, with ±20 % jitter (KIP-580)."""
     wait_ms = min(settings.retry_backoff_ms * 2.0 ** min(attempt - 1, 20), settings.retry_backoff_max_ms)
+    return _with_jitter(wait_ms, environment)
+
+
+def _with_jitter(wait_ms: float, environment: ClientEnvironment) -> float:
+    """So that clients that began together do not go on asking together."""
     return wait_ms * environment.random.uniform(0.8, 1.2)

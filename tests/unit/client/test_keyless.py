@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from strandline.client import TrioProducer
 from strandline.client.partitioner import choose_partition
+from strandline.protocol.messages import ApiVersionsRequest, MetadataRequest, Request
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from unit.client.fake_broker import ApiKey, FakeCluster, Fault
 
@@ -125,6 +126,35 @@ async def test_a_partition_that_had_no_leader_when_it_was_first_heard_of_gets_re
             for _ in range(100):
                 await client.send_many("t", [(None, b"x" * 50)] * 10)
                 await trio.sleep(0.1)
+        nursery.cancel_scope.cancel()
+    assert len(cluster.logs[late].records()) > 100
+
+
+async def test_while_a_partition_stays_without_a_leader_little_is_asked(autojump_clock: object) -> None:
+    cluster = FakeCluster(3)
+    cluster.add_topic("t", 3)
+    late = TopicPartition("t", 1)
+    cluster.move(late, NO_BROKER)
+
+    def count(kind: type[Request]) -> int:
+        return sum(len(broker.seen(kind)) for broker in cluster.brokers)
+
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with a_producer(cluster, batch_size=500) as client:
+
+            async def send_for(seconds: int) -> None:
+                for _ in range(20 * seconds):
+                    await client.send_many("t", [(None, b"x" * 50)] * 10)
+                    await trio.sleep(0.05)
+
+            await send_for(1)
+            before = count(ApiVersionsRequest), count(MetadataRequest)
+            await send_for(60)
+            assert count(ApiVersionsRequest) == before[0], "no connection is made anew"
+            assert 12 <= count(MetadataRequest) - before[1] <= 30
+            cluster.move(late, 1)
+            await send_for(5)
         nursery.cancel_scope.cancel()
     assert len(cluster.logs[late].records()) > 100
 
