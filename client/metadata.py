@@ -53,6 +53,10 @@ AFTER_NEWS_MS = 10
 STALE_ANSWERS_PER_BROKER = 3
 """After so many urgent questions in a row that brought nothing new another broker is asked."""
 
+QUICK_STALE_ANSWERS = 200
+"""After so many the back-off grows. At 100 ms that is as long as a dead broker's session may last, when another takes
+over and every moment counts; what lasts longer may last for days."""
+
 LOOK_AGAIN_MS, LOOK_AGAIN_MAX_MS = 100.0, 3_000.0
 """Pause before a look for what may have become better; doubles with each answer that brings nothing new. A partition
 may be without a leader for days, and a thousand producers may see it: ten questions a second of each are too many."""
@@ -330,7 +334,7 @@ class Metadata:
                 self._answered.tell()
                 self._on_change()
                 useful = not failures and not nothing_new
-                wait_ms = backoff_ms(self._settings, max(1, failures), self._environment)
+                wait_ms = backoff_ms(self._settings, max(1, failures, stale - QUICK_STALE_ANSWERS), self._environment)
                 await trio.sleep((min(wait_ms, AFTER_NEWS_MS) if useful else wait_ms) / 1000)
         finally:
             self._disconnect()

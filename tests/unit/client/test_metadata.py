@@ -20,7 +20,7 @@ from strandline.protocol.messages import (
     MetadataTopic,
     RefusedReplica,
 )
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import NO_BROKER, TopicPartition
 from unit.client.fake_broker import ApiKey, FakeCluster, Fault
 
 T0 = TopicPartition("t", 0)
@@ -166,6 +166,32 @@ async def test_a_broker_that_believes_in_an_old_leader_is_not_asked_for_ever(aut
         while (part := known.view.partition(T0)) is None or part.leader != 1:
             assert await known.wait_for_answer(60)
         assert trio.current_time() < 10
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_leader_that_stays_away_is_asked_for_less_often_than_one_that_may_be_elected_any_moment(
+    autojump_clock: object,
+) -> None:
+    cluster = FakeCluster(3)
+    cluster.add_topic("t")
+    cluster.move(T0, NO_BROKER)
+
+    def asked() -> int:
+        return sum(len(broker.seen(MetadataRequest)) for broker in cluster.brokers)
+
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with TrioProducer(cluster.bootstrap, environment=cluster.environment()) as client:
+            sent = await client.send("t", b"x")
+            await trio.sleep(18)
+            assert asked() > 150, "as long as a session may last"
+            await trio.sleep(12)
+            before = asked()
+            await trio.sleep(60)
+            assert 45 <= asked() - before <= 80
+            cluster.move(T0, 1)
+            assert (await sent).offset == 0
+            assert trio.current_time() < 95
         nursery.cancel_scope.cancel()
 
 
