@@ -2,8 +2,8 @@
 
 The format is what the scraper asks for (`Accept`): Prometheus' text 0.0.4, or OpenMetrics; prometheus_client writes
 both. A scrape goes slice by slice (`families`), and between two the loop turns. However many scrape, it makes one such
-step at a time. Nothing is kept of an answer but the piece that is being sent, packed by gzip where the scraper takes
-it (Prometheus does).
+step at a time. Of an answer a slice is kept, and the piece that is being sent, packed by gzip where the scraper takes
+it (Prometheus does). What a source has to find before it can tell, scrapes at the same time share (`of_groups`).
 """
 
 from __future__ import annotations

@@ -10,14 +10,20 @@ lags.
 Sums are of all partitions, however few of these may be told: alerts rest on them. Where there are more than may be
 told, -1 gives way to what is committed, and groups with many topics give way to those with few, so that one group
 takes nobody's place.
+
+All that is told is found before it is told, since each family is told at a stretch: megabytes, where there are many
+groups. A scraper that stops to read keeps them until it is sent away. So a scrape that begins within `SHARED_FOR_S`
+after another one that is not over yet tells what that one has found; who scrapes alone always has it anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+import weakref
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from typing import NamedTuple
 
+import trio
 from prometheus_client.core import Metric
 
 from strandline.broker.groups.coordinator import GroupCoordinator
@@ -33,9 +39,10 @@ _MANAGER = "kafka_coordinator_group_groupmetadatamanager"
 _COUNTS = "kafka_server_group_coordinator_metrics"
 _GROUP = "kafka_consumergroup"
 _LABELS = ("consumergroup", "topic")
-_OFFSETS, _LAGS = f"{_GROUP}_current_offset", f"{_GROUP}_lag"
-_OFFSETS_TEXT = "What each group has committed; -1: nothing, but something in others of the topic"
+_NUMBER_OF_OFFSETS = f"{_MANAGER}_numoffsets", "Offsets that are committed by groups that are coordinated here"
 _NOTHING = -1
+SHARED_FOR_S = 10.0
+"""As long as ends of partitions count before they are looked up again."""
 
 
 class _Place(NamedTuple):
@@ -66,12 +73,15 @@ class _Sum(NamedTuple):
 
 
 class _Found:
-    """What one scrape found of all groups. It is gathered before it is told, since each family is told at a stretch.
+    """What a look found of all groups.
 
     room: how many partitions have series; 0: only sums are told."""
 
     def __init__(self, room: int) -> None:
         self._room = room
+        self._groups = dict.fromkeys(GroupState, 0)
+        self._offsets = 0
+        self._told: list[Coordinated] = []
         self._places: list[_Place] = []
         self._gaps: list[_Place] = []
         """Places where nothing is committed."""
@@ -87,6 +97,15 @@ class _Found:
     @property
     def wants_gaps(self) -> bool:
         return len(self._gaps) < self._room
+
+    def add_group(self, each: Coordinated) -> bool:
+        """Returns whether it is told, or only counted."""
+        self._groups[each.group.state] += 1
+        self._offsets += each.offsets.count
+        is_told = len(self._told) < MAX_SERIES and may_be_a_label(each.group.group_id)
+        if is_told:
+            self._told.append(each)
+        return is_told
 
     def add(self, place: _Place) -> None:
         """While there is room."""
@@ -105,8 +124,20 @@ class _Found:
         self._partitions += partitions
 
     def families(self) -> Iterator[Metric]:
+        groups = sum(self._groups.values())
+        yield gauge(*_NUMBER_OF_OFFSETS, self._offsets)
+        yield gauge(f"{_MANAGER}_numgroups", "Groups that are coordinated here", groups)
+        for state, count in self._groups.items():
+            yield gauge(f"{_MANAGER}_numgroups{state.value.lower()}", f"Groups in state {state.value}", count)
+        members = f"{_GROUP}_members"
+        rows = (((each.group.group_id,), float(len(each.group.members))) for each in self._told)
+        yield from gauges(members, "Members of each group", ("consumergroup",), rows)
+        yield LeftOut(members, groups - len(self._told))
         if self._room:
             yield from self._per_partition()
+        yield from self._per_topic()
+
+    def _per_topic(self) -> Iterator[Metric]:
         sums = f"{_GROUP}_current_offset_sum", f"{_GROUP}_lag_sum"
         rows = (((each.group, each.topic), float(each.committed)) for each in self._sums)
         yield from gauges(sums[0], "The sum over a topic's partitions", _LABELS, rows)
@@ -116,16 +147,45 @@ class _Found:
             yield LeftOut(name, self._sums_left_out)
 
     def _per_partition(self) -> Iterator[Metric]:
+        offset, lag = f"{_GROUP}_current_offset", f"{_GROUP}_lag"
         labels = (*_LABELS, "partition")
-        places = self._places + self._gaps[: self._room - len(self._places)]
-        rows = (((p.group, p.topic, str(p.partition)), float(p.committed)) for p in places)
-        yield from gauges(_OFFSETS, _OFFSETS_TEXT, labels, rows)
+        rows = (((p.group, p.topic, str(p.partition)), float(p.committed)) for p in self._told_places())
+        text = "What each group has committed; -1: nothing, but something in others of the topic"
+        yield from gauges(offset, text, labels, rows)
         lags = (
-            ((p.group, p.topic, str(p.partition)), float(lag)) if (lag := p.lag) is not None else None for p in places
+            ((p.group, p.topic, str(p.partition)), float(behind)) if (behind := p.lag) is not None else None
+            for p in self._told_places()
         )
-        yield from gauges(_LAGS, "How far each group is behind", labels, lags)
-        for name in (_OFFSETS, _LAGS):
-            yield LeftOut(name, self._partitions - len(places))
+        yield from gauges(lag, "How far each group is behind", labels, lags)
+        told = min(len(self._places) + len(self._gaps), self._room)
+        for name in (offset, lag):
+            yield LeftOut(name, self._partitions - told)
+
+    def _told_places(self) -> Iterator[_Place]:
+        return islice(chain(self._places, self._gaps), self._room)
+
+
+class _Look:
+    """A look at all groups, and how far it has come. Whoever tells of it goes on where another one stopped, so that
+    nobody waits for a scraper that does not read."""
+
+    def __init__(self, found: _Found, steps: Iterator[None], began_s: float) -> None:
+        """steps: fill `found`."""
+        self.found = found
+        self._steps = steps
+        self.began_s = began_s
+        self.is_whole = False
+        self.has_failed = False
+
+    def go_on(self) -> None:
+        """By as many steps as a slice has samples. RuntimeError where it has failed before, under another scrape."""
+        if self.has_failed:
+            raise RuntimeError("a look at the groups failed, which other scrapes were to tell of, too")
+        try:
+            self.is_whole = sum(1 for _ in islice(self._steps, SLICE_SAMPLES)) < SLICE_SAMPLES
+        except Exception:
+            self.has_failed = True
+            raise
 
 
 class OfGroups:
@@ -143,10 +203,10 @@ class OfGroups:
         self._coordinator = coordinator
         self._ends = ends
         self._partitions_of = partitions_of
+        self._last: Callable[[], _Look | None] = lambda: None
+        """The look that began last, for as long as a scrape tells of it."""
 
     def __call__(self) -> Iterator[Metric]:
-        groups = list(chain.from_iterable((shard.groups or {}).values() for shard in self._coordinator.shards.values()))
-        yield from _sizes(groups)
         counts = self._coordinator.counts
         for name, text, value in (
             ("group_completed_rebalance_count", "Rebalances that ended with assignments", counts.completed_rebalances),
@@ -155,35 +215,33 @@ class OfGroups:
             ("offset_deletion_count", "Offsets that were deleted", counts.deletions),
         ):
             yield gauge(f"{_COUNTS}_{name}", text, value)
-        yield from self._each(groups)
+        look = self._shared_look()
+        while not look.is_whole:
+            look.go_on()
+            yield Metric(*_NUMBER_OF_OFFSETS, "gauge")  # without a sample: for the loop to turn
+        yield from look.found.families()
 
-    def _each(self, groups: list[Coordinated]) -> Iterator[Metric]:
-        members, text = f"{_GROUP}_members", "Members of each group"
-        told: list[Coordinated] = []
-        by_topics: dict[int, list[Coordinated]] = {}
-        for number, each in enumerate(groups, 1):
-            if len(told) == MAX_SERIES:
-                break
-            if may_be_a_label(each.group.group_id):
-                told.append(each)
-                by_topics.setdefault(len(each.offsets.committed), []).append(each)
-            if number % SLICE_SAMPLES == 0:
-                yield Metric(members, text, "gauge")
-        rows = (((each.group.group_id,), float(len(each.group.members))) for each in told)
-        yield from gauges(members, text, ("consumergroup",), rows)
-        yield LeftOut(members, len(groups) - len(told))
-        yield from self._offsets(chain.from_iterable(by_topics[count] for count in sorted(by_topics)))
+    def _shared_look(self) -> _Look:
+        look, now_s = self._last(), trio.current_time()
+        if look is None or look.has_failed or now_s - look.began_s >= SHARED_FOR_S:
+            found = _Found(MAX_SERIES if self._is_per_partition() else 0)
+            look = _Look(found, self._look_at_all(found), now_s)
+            self._last = weakref.ref(look)
+        return look
 
-    def _offsets(self, groups: Iterable[Coordinated]) -> Iterator[Metric]:
-        found = _Found(MAX_SERIES if self._is_per_partition() else 0)
-        for number, _ in enumerate(chain.from_iterable(self._look_at(each, found) for each in groups), 1):
-            if number % SLICE_SAMPLES == 0:
-                yield Metric(_OFFSETS, _OFFSETS_TEXT, "gauge")
-        yield from found.families()
-
-    def _look_at(self, coordinated: Coordinated, found: _Found) -> Iterator[None]:
+    def _look_at_all(self, found: _Found) -> Iterator[None]:
         """It yields for each group, topic and partition that it has looked at. Others may run in between: each topic of
         a group is as of its turn."""
+        by_topics: dict[int, list[Coordinated]] = {}
+        shards = self._coordinator.shards.values()
+        for each in list(chain.from_iterable((shard.groups or {}).values() for shard in shards)):
+            yield
+            if found.add_group(each):
+                by_topics.setdefault(len(each.offsets.committed), []).append(each)
+        for each in chain.from_iterable(by_topics[count] for count in sorted(by_topics)):
+            yield from self._look_at(each, found)
+
+    def _look_at(self, coordinated: Coordinated, found: _Found) -> Iterator[None]:
         yield
         group, committed = coordinated.group.group_id, coordinated.offsets.committed
         for topic in list(committed):
@@ -215,19 +273,3 @@ class OfGroups:
             yield
             if partition not in offsets:
                 found.add(_Place(group, topic, partition, _NOTHING))
-
-
-def _sizes(groups: list[Coordinated]) -> Iterator[Metric]:
-    """It looks at each group: now and then it yields a family without samples, for the loop to turn."""
-    by_state = dict.fromkeys(GroupState, 0)
-    offsets = 0
-    name, text = f"{_MANAGER}_numoffsets", "Offsets that are committed by groups that are coordinated here"
-    for number, each in enumerate(groups, 1):
-        by_state[each.group.state] += 1
-        offsets += each.offsets.count
-        if number % SLICE_SAMPLES == 0:
-            yield Metric(name, text, "gauge")
-    yield gauge(name, text, offsets)
-    yield gauge(f"{_MANAGER}_numgroups", "Groups that are coordinated here", len(groups))
-    for state, count in by_state.items():
-        yield gauge(f"{_MANAGER}_numgroups{state.value.lower()}", f"Groups in state {state.value}", count)

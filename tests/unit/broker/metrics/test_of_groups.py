@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import trio
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
+from trio.testing import MockClock
 
+from strandline.broker.admin import admin_port, http_server
 from strandline.broker.groups.counts import GroupCounts
 from strandline.broker.groups.effects import GroupSettings
 from strandline.broker.groups.group import Group
@@ -17,7 +22,7 @@ from strandline.broker.groups.offsets import GroupOffsets
 from strandline.broker.groups.shards import Coordinated
 from strandline.broker.metrics.bounds import MAX_LABEL_CHARACTERS, MAX_SERIES
 from strandline.broker.metrics.families import SLICE_SAMPLES, LeftOut
-from strandline.broker.metrics.of_groups import OfGroups
+from strandline.broker.metrics.of_groups import SHARED_FOR_S, OfGroups
 from strandline.protocol.group_records import CommittedOffset
 from strandline.protocol.types import TopicPartition
 
@@ -35,10 +40,11 @@ class Ends:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.end: Any = 10
 
     def of(self, topic_partition: TopicPartition) -> int | None:
         self.asked += 1
-        return None if topic_partition.partition == 7 else 10
+        return None if topic_partition.partition == 7 else self.end
 
 
 class Site:
@@ -62,7 +68,7 @@ def count(families: list[Metric], name: str) -> int:
     return sum(len(family.samples) for family in families if family.name == name)
 
 
-def test_groups_beyond_the_bound_are_counted_in_sum() -> None:
+async def test_groups_beyond_the_bound_are_counted_in_sum() -> None:
     site = Site(*(group(f"g{number}", 1) for number in range(MAX_SERIES + 5)))
     families = site.families()
     assert count(families, "kafka_consumergroup_members") == MAX_SERIES
@@ -72,7 +78,7 @@ def test_groups_beyond_the_bound_are_counted_in_sum() -> None:
 
 
 @pytest.mark.parametrize("is_per_partition", [True, False])
-def test_sums_are_of_all_partitions_however_few_are_told(is_per_partition: bool) -> None:
+async def test_sums_are_of_all_partitions_however_few_are_told(is_per_partition: bool) -> None:
     """Alerts rest on them."""
     large, partitions = group("large", MAX_SERIES + 30), MAX_SERIES + 30
     families = Site(large, group("next", 12), is_per_partition=is_per_partition).families()
@@ -86,7 +92,7 @@ def test_sums_are_of_all_partitions_however_few_are_told(is_per_partition: bool)
 
 
 @pytest.mark.parametrize("is_per_partition", [True, False])
-def test_each_group_has_its_sum_whatever_it_has_not_committed(is_per_partition: bool) -> None:
+async def test_each_group_has_its_sum_whatever_it_has_not_committed(is_per_partition: bool) -> None:
     """What is committed is told before that nothing is."""
     groups = [group(f"g{number}", 1) for number in range(900)]
     families = Site(*groups, partitions=20, is_per_partition=is_per_partition).families()
@@ -97,7 +103,7 @@ def test_each_group_has_its_sum_whatever_it_has_not_committed(is_per_partition: 
         assert left_out(families).get(f"kafka_consumergroup_{name}") == (8000 if is_per_partition else None)
 
 
-def test_a_group_with_very_many_topics_takes_nobody_s_place() -> None:
+async def test_a_group_with_very_many_topics_takes_nobody_s_place() -> None:
     wide = group("wide")
     wide.offsets.committed.update({f"t{n}": {0: CommittedOffset(3, -1, "", 0)} for n in range(MAX_SERIES)})
     families = Site(wide, *(group(f"g{number}", 1) for number in range(12)), partitions=2).families()
@@ -109,7 +115,7 @@ def test_a_group_with_very_many_topics_takes_nobody_s_place() -> None:
     assert missing == {"current_offset_sum": 12, "lag_sum": 12, "current_offset": partitions, "lag": partitions}
 
 
-def test_between_two_pieces_little_is_looked_at() -> None:
+async def test_between_two_pieces_little_is_looked_at() -> None:
     site = Site(*(group(f"g{number}", 100) for number in range(50)))
     asked = most = 0
     for _ in site.source():
@@ -118,9 +124,8 @@ def test_between_two_pieces_little_is_looked_at() -> None:
     assert asked == 5000 and most <= SLICE_SAMPLES
 
 
-def test_partitions_without_a_commit_are_looked_at_in_pieces_too() -> None:
-    families = Site(group("g", 1), partitions=5000).families()
-    turns = [f for f in families if f.name == "kafka_consumergroup_current_offset" and not f.samples]
+async def test_partitions_without_a_commit_are_looked_at_in_pieces_too() -> None:
+    turns = [family for family in Site(group("g", 1), partitions=5000).families() if not family.samples]
     assert len(turns) > 5000 / SLICE_SAMPLES
 
 
@@ -129,20 +134,20 @@ def of_group(families: list[Metric], name: str) -> list[tuple[str, float]]:
     return [(s.labels.get("partition", s.labels["topic"]), s.value) for s in samples]
 
 
-def test_a_lag_that_is_not_known_is_left_out_and_its_sum_is_that_of_the_others() -> None:
+async def test_a_lag_that_is_not_known_is_left_out_and_its_sum_is_that_of_the_others() -> None:
     families = Site(group("g", 8, "a"), group("h", 7, "b")).families()
     assert count(families, "kafka_consumergroup_lag") == 14
     assert of_group(families, "lag_sum") == [("a", 49), ("b", 49)]
 
 
-def test_where_no_end_is_known_there_is_no_sum_of_lags() -> None:
+async def test_where_no_end_is_known_there_is_no_sum_of_lags() -> None:
     unknown = group("g", 8)
     for index in range(7):
         del unknown.offsets.committed["t"][index]
     assert of_group(Site(unknown).families(), "lag_sum") == []
 
 
-def test_a_partition_without_a_commit_is_told_as_such_where_its_topic_has_one() -> None:
+async def test_a_partition_without_a_commit_is_told_as_such_where_its_topic_has_one() -> None:
     """As kafka_exporter does: its lag is -1, which is no part of the sum, and so is its offset, which is."""
     site = Site(group("g", 2), group("idle"), partitions=4)
     families = site.families()
@@ -153,20 +158,20 @@ def test_a_partition_without_a_commit_is_told_as_such_where_its_topic_has_one() 
     assert site.ends.asked == 2, "nobody needs to know where the others end"
 
 
-def test_partitions_without_a_commit_are_bounded_too() -> None:
+async def test_partitions_without_a_commit_are_bounded_too() -> None:
     site = Site(group("large", 1), partitions=MAX_SERIES + 5)
     families = site.families()
     assert count(families, "kafka_consumergroup_current_offset") == MAX_SERIES
     assert left_out(families)["kafka_consumergroup_current_offset"] == 5
 
 
-def test_without_series_of_partitions_the_sums_are_told() -> None:
+async def test_without_series_of_partitions_the_sums_are_told() -> None:
     families = Site(group("g", 5), is_per_partition=False).families()
     assert count(families, "kafka_consumergroup_current_offset") == count(families, "kafka_consumergroup_lag") == 0
     assert [f.samples[0].value for f in families if f.samples and f.name.endswith("_sum")] == [15, 35]
 
 
-def test_names_that_cannot_be_told_are_left_out_and_any_other_is_escaped() -> None:
+async def test_names_that_cannot_be_told_are_left_out_and_any_other_is_escaped() -> None:
     odd = 'a"b\\c\nd{e="f"}'
     site = Site(group(odd, 1), group("\ud800", 1), group("x" * (MAX_LABEL_CHARACTERS + 1), 1))
     families = site.families()
@@ -175,3 +180,70 @@ def test_names_that_cannot_be_told_are_left_out_and_any_other_is_escaped() -> No
         text = generate_latest(cast(Any, SimpleNamespace(collect=lambda family=family: [family]))).decode()
         for parsed in text_string_to_metric_families(text):
             assert all(sample.labels.get("consumergroup", odd) == odd for sample in parsed.samples)
+
+
+# --- scrapes at the same time --------------------------------------------------------------------------------------
+
+
+def begun(site: Site) -> Iterator[Metric]:
+    """A scrape of which its reader has taken so much that most is kept for it: the first offset is told."""
+    scrape = iter(site.source())
+    while not (family := next(scrape)).samples or family.name != "kafka_consumergroup_current_offset":
+        pass
+    return scrape
+
+
+async def test_scrapes_that_nobody_reads_keep_one_look_at_the_groups_and_a_slice_each() -> None:
+    site = Site(*(group(f"g{number}", 1) for number in range(MAX_SERIES)))
+    tracemalloc.start()
+    try:
+        unread = [begun(site)]
+        of_one, _ = tracemalloc.get_traced_memory()
+        unread += [begun(site) for _ in range(admin_port.MAX_CONNECTIONS - 1)]
+        of_all, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert of_all - of_one < len(unread) * SLICE_SAMPLES * 1000
+    assert of_one < 8 * 2**20
+
+
+async def test_few_looks_are_kept_however_often_somebody_begins_to_read(autojump_clock: MockClock) -> None:
+    site = Site(group("g", 1))
+    unread = []
+    for _ in range(int(http_server.REQUEST_S)):  # then the first of them is sent away
+        unread.append(begun(site))
+        await trio.sleep(1)
+    assert site.ends.asked == http_server.REQUEST_S / SHARED_FOR_S
+
+
+async def test_who_scrapes_alone_has_what_is_so_now() -> None:
+    site = Site(group("g", 1))
+    assert of_group(site.families(), "lag_sum") == [("t", 7)]
+    site.ends.end = 20
+    assert of_group(site.families(), "lag_sum") == [("t", 17)]
+
+
+async def test_a_look_that_one_scrape_began_another_ends() -> None:
+    site = Site(*(group(f"g{number}", 1) for number in range(1000)))
+    slow = iter(site.source())
+    while not site.ends.asked:
+        next(slow)
+    assert site.ends.asked < 1000
+    quick = of_group(site.families(), "lag")
+    assert (len(quick), site.ends.asked) == (1000, 1000)
+    assert of_group(list(slow), "lag") == quick
+    assert site.ends.asked == 1000
+
+
+async def test_a_look_that_failed_is_taken_for_no_whole_one_and_is_not_shared_any_more() -> None:
+    site = Site(*(group(f"g{number}", 1) for number in range(1000)))
+    scrapes = [iter(site.source()) for _ in range(2)]
+    for scrape in scrapes:
+        while not (family := next(scrape)).name.endswith("_numoffsets"):
+            assert family.samples
+    site.ends.end = "a bug"
+    for scrape, error in zip(scrapes, (TypeError, RuntimeError), strict=True):
+        with pytest.raises(error):
+            list(scrape)
+    site.ends.end = 10
+    assert len(of_group(site.families(), "lag")) == 1000
