@@ -233,30 +233,36 @@ class OfGroups:
         """It yields for each group, topic and partition that it has looked at. Others may run in between: each topic of
         a group is as of its turn."""
         by_topics: dict[int, list[Coordinated]] = {}
+        not_told: list[Coordinated] = []
         shards = self._coordinator.shards.values()
         for each in list(chain.from_iterable((shard.groups or {}).values() for shard in shards)):
             yield
             if found.add_group(each):
                 by_topics.setdefault(len(each.offsets.committed), []).append(each)
+            else:
+                not_told.append(each)
         for each in chain.from_iterable(by_topics[count] for count in sorted(by_topics)):
-            yield from self._look_at(each, found)
+            yield from self._look_at(each, True, found)
+        for each in not_told:
+            yield from self._look_at(each, False, found)
 
-    def _look_at(self, coordinated: Coordinated, found: _Found) -> Iterator[None]:
+    def _look_at(self, coordinated: Coordinated, is_told: bool, found: _Found) -> Iterator[None]:
         yield
         group, committed = coordinated.group.group_id, coordinated.offsets.committed
         for topic in list(committed):
             yield
             offsets = dict(committed.get(topic, {}))
-            if offsets and may_be_a_label(topic):
+            if not offsets:
+                continue
+            if is_told and not found.is_full and may_be_a_label(topic):
                 yield from self._look_at_topic(group, topic, offsets, found)
+            else:
+                found.leave_out(max(self._partitions_of(topic), len(offsets)))
 
     def _look_at_topic(
         self, group: str, topic: str, offsets: dict[int, CommittedOffset], found: _Found
     ) -> Iterator[None]:
         partitions = self._partitions_of(topic)
-        if found.is_full:
-            found.leave_out(max(partitions, len(offsets)))
-            return
         committed, lag, gaps = 0, None, partitions
         for partition, offset in offsets.items():
             yield

@@ -27,6 +27,8 @@ from strandline.protocol.group_records import CommittedOffset
 from strandline.protocol.types import TopicPartition
 
 SETTINGS = GroupSettings(max_size=10, initial_delay_s=0)
+TOO_LONG = "x" * (MAX_LABEL_CHARACTERS + 1)
+OF_OFFSETS = ("current_offset", "lag", "current_offset_sum", "lag_sum")
 
 
 def group(name: str, partitions: int = 0, topic: str = "t") -> Coordinated:
@@ -72,9 +74,16 @@ async def test_groups_beyond_the_bound_are_counted_in_sum() -> None:
     site = Site(*(group(f"g{number}", 1) for number in range(MAX_SERIES + 5)))
     families = site.families()
     assert count(families, "kafka_consumergroup_members") == MAX_SERIES
-    assert left_out(families)["kafka_consumergroup_members"] == 5
+    assert left_out(families) == {f"kafka_consumergroup_{name}": 5 for name in ("members", *OF_OFFSETS)}
     [groups] = [f.samples[0].value for f in families if f.name.endswith("_numgroups")]
     assert groups == MAX_SERIES + 5
+
+
+@pytest.mark.parametrize(("name", "topic", "members"), [(TOO_LONG, "t", 1), ("g", TOO_LONG, 0)])
+async def test_each_family_that_lacks_a_group_or_topic_says_so(name: str, topic: str, members: int) -> None:
+    families = Site(group(name, 2, topic), group("next", 1), partitions=3).families()
+    missing = {name.removeprefix("kafka_consumergroup_"): rows for name, rows in left_out(families).items()}
+    assert missing == {"members": members, "current_offset_sum": 1, "lag_sum": 1, "current_offset": 3, "lag": 3}
 
 
 @pytest.mark.parametrize("is_per_partition", [True, False])
@@ -173,7 +182,7 @@ async def test_without_series_of_partitions_the_sums_are_told() -> None:
 
 async def test_names_that_cannot_be_told_are_left_out_and_any_other_is_escaped() -> None:
     odd = 'a"b\\c\nd{e="f"}'
-    site = Site(group(odd, 1), group("\ud800", 1), group("x" * (MAX_LABEL_CHARACTERS + 1), 1))
+    site = Site(group(odd, 1), group("\ud800", 1), group(TOO_LONG, 1))
     families = site.families()
     assert left_out(families)["kafka_consumergroup_members"] == 2
     for family in families:
