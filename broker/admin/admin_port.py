@@ -7,9 +7,10 @@
 
 HTTP is served by hypercorn (`http_server`), the pages are an ASGI application (`pages`); this file has the connections.
 Loopback unless configured otherwise (`admin.listener`), bounded in connections, bytes and time, and apart from the data
-plane: it has no part in its queues, and a broker whose data plane is full still answers here. Whoever comes when all
-connections are taken gets the place of the one that asked nothing for the longest time. Nothing that a peer sends, and
-no bug behind an answer, ends more than its own connection. A new page is a row of the table below.
+plane: it has no part in its queues, and a broker whose data plane is full still answers here. However many ask at once,
+the data plane waits for no more than a step of one scrape and a step of one other question in a turn of the event loop.
+Whoever comes when all connections are taken gets the place of the one that asked nothing for the longest time. Nothing
+that a peer sends, and no bug behind an answer, ends more than its own connection. A new page is a row of the table.
 
 hypercorn sends under a shield, so that a peer who does not read its answer would keep a broker from ever ending: the
 connections are closed before anybody waits for who serves them.
@@ -18,20 +19,22 @@ connections are closed before anybody waits for who serves them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 import trio
 
 from strandline.broker.admin.http_server import FAILED, HttpServer
 from strandline.broker.admin.pages import Answer, Page, Pages, json_answer
 from strandline.broker.admin.transport_stream import TransportStream
-from strandline.broker.steps import Steps, in_turns
+from strandline.broker.steps import Steps
 from strandline.runtime.logging import Logger, RateLimited
 from strandline.runtime.network import Address, Network, Transport
 
 MAX_CONNECTIONS = 64
 ACCEPT_BACKOFF_S = 0.1
 
+T = TypeVar("T")
 
 Scrape = Callable[[Mapping[str, str]], Answer]
 """Takes the request's headers, as a page does, at once: what is long is in the pieces of the answer."""
@@ -56,6 +59,8 @@ class AdminPort:
         self._metrics = metrics
         self._open: dict[Transport, None] = {}
         """Every connection, the one that asked nothing for the longest time first."""
+        self._turn = trio.Lock()
+        """Fair: those who ask for what takes steps take turns."""
         pages: dict[str, Page] = {
             "/live": self._live,
             "/ready": self._ready,
@@ -109,11 +114,23 @@ class AdminPort:
         return Answer(204)
 
     async def _ready(self, _: Mapping[str, str]) -> Answer:
-        waits = await in_turns(self._health.waits())
-        return json_answer(503 if waits else 200, {"ready": not waits, "waits": waits})
+        return await self._in_turns(self._health.waits(), _ready_or_not)
 
     async def _status(self, _: Mapping[str, str]) -> Answer:
-        return json_answer(200, await in_turns(self._health.status()))
+        return await self._in_turns(self._health.status(), partial(json_answer, 200))
+
+    async def _in_turns(self, work: Steps[T], answer: Callable[[T], Answer]) -> Answer:
+        """answer: of what the work has found."""
+        while True:
+            async with self._turn:
+                try:
+                    next(work)
+                except StopIteration as end:
+                    return answer(end.value)
 
     async def _scrape(self, headers: Mapping[str, str]) -> Answer:
         return self._metrics(headers)
+
+
+def _ready_or_not(waits: Sequence[str]) -> Answer:
+    return json_answer(503 if waits else 200, {"ready": not waits, "waits": waits})

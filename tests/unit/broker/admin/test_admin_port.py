@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strandline
+from strandline.broker.admin.admin_port import MAX_CONNECTIONS
+from strandline.broker.steps import Steps
 from strandline.runtime.network import TransportClosed
 from strandline.testkit.cluster import CLIENT, SESSION_TIMEOUT_MS, MemoryCluster
 from support.admin_site import NOT_READY, READY, Site, get, parse, read_all
@@ -155,6 +157,47 @@ async def test_two_requests_in_one_packet_are_both_answered(site: Site) -> None:
     transport = await site.connect()
     transport.send_nowait([get("/status") + close])
     assert (await read_all(transport, until_closed=True)).count(b"HTTP/1.1 200") == 2
+
+
+class Counting(trio.abc.Instrument):
+    """Of whoever asks for the health of a broker: how many steps are done for them in one turn of the loop."""
+
+    def __init__(self) -> None:
+        self.turns: list[int] = []
+        self._done = 0
+
+    def steps(self) -> Steps[tuple[str, ...]]:
+        for _ in range(20):
+            self._done += 1
+            yield
+        self._done += 1
+        return ()
+
+    def before_io_wait(self, timeout: float) -> None:
+        """Between two turns."""
+        if self._done:
+            self.turns.append(self._done)
+            self._done = 0
+
+
+async def test_the_loop_turns_after_each_step_however_many_ask(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    counting, answers = Counting(), list[int]()
+    monkeypatch.setattr(site, "waits", counting.steps)
+    monkeypatch.setattr(site, "status", counting.steps)
+
+    async def ask(path: str) -> None:
+        answers.append((await site.ask(get(path)))[0])
+
+    trio.lowlevel.add_instrument(counting)
+    try:
+        async with trio.open_nursery() as nursery:
+            for _ in range(MAX_CONNECTIONS // 2):
+                nursery.start_soon(ask, "/status")
+                nursery.start_soon(ask, "/ready")
+    finally:
+        trio.lowlevel.remove_instrument(counting)
+    assert answers == [200] * MAX_CONNECTIONS
+    assert counting.turns == [1] * 21 * MAX_CONNECTIONS
 
 
 # --- ready, on whole brokers in memory ---------------------------------------------------------------------------
