@@ -19,16 +19,16 @@ def block(heading: str, language: str) -> str:
 
 def blocks(heading: str, language: str) -> list[str]:
     """Each of them by itself."""
-    return [text for found, text in FENCE.findall(_below(heading)) if found == language]
+    return [text for found, text in FENCE.findall(below(heading)) if found == language]
 
 
-def _below(heading: str) -> str:
+def below(heading: str) -> str:
     return README.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
 
 
 def rows(heading: str) -> list[list[str]]:
     """The rows of the tables below a heading, without their heads; a bar in code as it is shown."""
-    lines = [line for line in _below(heading).splitlines() if line.startswith("|")]
+    lines = [line for line in below(heading).splitlines() if line.startswith("|")]
     cells = [[cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
     return [row for place, row in enumerate(cells) if not {place, place + 1} & _rules(cells)]
 

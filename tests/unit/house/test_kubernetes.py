@@ -14,7 +14,7 @@ import yaml
 from strandline.runtime.config.properties import parse_properties
 from strandline.runtime.config.reading import load_broker_config
 from strandline.runtime.config.variables import properties_from_environment
-from support.readme import block, shell
+from support.readme import below, block, shell
 
 VERSIONS = ("1.28", "1.37")
 """The oldest that the manifests are for, and a new one."""
@@ -115,6 +115,16 @@ def test_the_readme_makes_of_the_alerts_what_the_prometheus_operator_takes(root:
         "kind": "PrometheusRule",
         "metadata": {"name": "strandline"},
     }
+
+
+def test_who_is_passed_by_without_a_word_is_warned(root: Path) -> None:
+    """A port that the network policy does not let in, and a monitor without the labels that the operator asks for."""
+    readme, folder = below("In Kubernetes"), root / "deploy/kubernetes"
+    for page in (readme, (folder / "podmonitor.yaml").read_text()):
+        assert "podMonitorSelector" in page and "release: " in page
+    head = (folder / "strandline.yaml").read_text().partition("apiVersion")[0]
+    assert "NetworkPolicy below" in head.partition("Clients outside")[2]
+    assert "port in the policy" in readme.partition("clients outside")[2]
 
 
 def test_names_of_services_do_not_become_keys(stateful_set: dict[str, Any]) -> None:
