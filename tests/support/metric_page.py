@@ -32,10 +32,11 @@ with the label `partition`. Histograms have `_bucket`, `_sum` and `_count`; what
 a gauge by its kind (a counter's name would end in `_total`, which dashboards of Kafka do not know), and `rate()` counts
 for it all the same.
 
-A family has at most {MAX_SERIES:,} series of topics, partitions and groups, and {MAX_SENSORS_TOLD:,} of quotas. A group
-or client whose name is longer than {MAX_LABEL_CHARACTERS} characters has none. How many rows a family lacks for that is
-told by `strandline_metrics_left_out`. Series without these labels count all there are, and the sum of a group in a
-topic is that of all partitions. Lags are known in at most {MAX_ENDS:,} partitions that other brokers lead.
+A family has at most {MAX_SERIES:,} series of topics, partitions and groups, and {MAX_SENSORS_TOLD:,} of each resource
+that quotas are of, those first that hold somebody. A group or client whose name is longer than {MAX_LABEL_CHARACTERS}
+characters has none. How many rows a family lacks for that is told by `strandline_metrics_left_out`. Series without
+these labels count all there are, and the sum of a group in a topic is that of all partitions. Lags are known in at most
+{MAX_ENDS:,} partitions that other brokers lead.
 
 All requests are counted. Each that has to wait, or takes {QUICK_MS} ms or more, is timed as well. Of quicker ones those
 are that come together as the first ones of {QUICK_MS} ms, and stand for the others: {1000 // QUICK_MS} times in a

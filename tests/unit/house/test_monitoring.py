@@ -77,6 +77,13 @@ def test_every_alert_says_what_is_so_and_what_to_do(rules: list[dict[str, Any]])
         assert rule["expr"].count(CLUSTERS) == rule["expr"].count("{") > 0, f"{rule['alert']}: a figure of any job"
 
 
+def test_families_that_the_text_of_an_alert_tells_apart_exist(root: Path, rules: list[dict[str, Any]]) -> None:
+    families = re.findall(r"^\| `(\w+)`", (root / "docs/metrics.md").read_text(), re.MULTILINE)
+    texts = "".join(text for rule in rules for text in rule["annotations"].values())
+    patterns = set(re.findall(r'match "(.+?)"', texts))
+    assert patterns and all(any(re.match(pattern, family) for family in families) for pattern in patterns)
+
+
 def test_commands_that_an_alert_advises_exist(rules: list[dict[str, Any]]) -> None:
     named = {name for rule in rules for name in re.findall(r"strandline ([a-z-]+)", rule["annotations"]["action"])}
     assert named and named <= set(COMMANDS)

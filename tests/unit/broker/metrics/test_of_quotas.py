@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from prometheus_client.core import Metric
@@ -47,13 +48,31 @@ def test_no_series_stands_twice_whatever_clients_are_called() -> None:
     assert [sample.value for sample in throttle.samples] == [3000.0]
 
 
-def test_the_series_are_bounded_and_what_is_left_out_is_counted() -> None:
+def test_the_series_of_a_resource_are_bounded_and_what_is_left_out_is_counted_where_it_lacks() -> None:
     rows = [SensorRow("Produce", "", "x" * 250, 1.0, 0.0)]
     rows += [SensorRow("Produce", "", f"{number}", 1.0, 0.0) for number in range(1200)]
+    rows += [SensorRow("Fetch", "", "app", 1.0, 0.0), SensorRow("ControllerMutation", "", "app", 1.0, 0.0)]
     families = list(OfQuotas(lambda: rows, tuple)())
-    assert sum(len(each.samples) for each in families if each.name == RATE) == 1000
-    counts = left_out(families)
-    assert (counts[RATE], counts[THROTTLE_TIME], counts[ACCEPT_RATE]) == (201, 201, 0)
+    told_of = Counter(sample.labels["resource"] for each in families if each.name == RATE for sample in each.samples)
+    assert told_of == {"Produce": 1000, "Fetch": 1}, "many of one leave the places of another alone"
+    assert left_out(families) == {
+        RATE: 201,
+        THROTTLE_TIME: 201,
+        REQUEST_TIME: 0,
+        MUTATION_RATE: 0,
+        TOKENS: 0,
+        ACCEPT_RATE: 0,
+    }
+
+
+def test_of_too_many_those_that_hold_somebody_are_told() -> None:
+    rows = [SensorRow("Produce", "", f"{number}", 1.0, 3.0 * (number >= 1190)) for number in range(1200)]
+    rows.append(SensorRow("Produce", "", "0", 1.0, 4.0))
+    families = list(OfQuotas(lambda: rows, tuple)())
+    samples = [sample for each in families if each.name == THROTTLE_TIME for sample in each.samples]
+    assert len(samples) == 1000 and left_out(families)[THROTTLE_TIME] == 200
+    held = {sample.labels["clientId"]: sample.value for sample in samples if sample.value}
+    assert held == {"0": 4000.0, **{f"{number}": 3000.0 for number in range(1190, 1200)}}
 
 
 def test_percent_and_partitions_are_no_bytes() -> None:
