@@ -4,8 +4,11 @@
 
 Whoever asked was told to ask again, so nobody waits for the outcome. A controller that cannot be reached, or topics
 whose leaders do not come, take a request's whole timeout: no handler task is held by that. A name is asked for once at
-a time, and `MAX_CREATIONS` names at a time are remembered: one Metadata request may name thousands. Who is charged for
-a topic is when its creation begins, and gets that back where nothing comes of it.
+a time, and `MAX_CREATIONS` names at a time are remembered: one Metadata request may name thousands.
+
+    1 check    of those that count for somebody, which can be created: what cannot is charged to nobody
+    2 charge   the others, for as long as their quota allows; the rest are left to who asks again
+    3 create   these; what is charged is given back where nothing comes of it
 """
 
 from __future__ import annotations
@@ -31,11 +34,8 @@ TIMEOUT_MS = 30_000
 
 Refund = Callable[[], None]
 """Called where a topic was not created after all."""
-
-
-def free_of_charge() -> Refund:
-    """What brokers need themselves counts for nobody."""
-    return lambda: None
+Charge = Callable[[], Refund | None]
+"""Called where a topic is about to be created; None: it is not to be, so much is owed."""
 
 
 class AutomaticCreations:
@@ -48,17 +48,18 @@ class AutomaticCreations:
     ) -> None:
         self._ask_controller = ask_controller
         self._log = log
-        self._waiting: dict[str, Refund] = {}
+        self._waiting: dict[str, Charge | None] = {}
         self._asked: set[str] = set()
         self._came = trio.lowlevel.ParkingLot()
 
-    def add(self, name: str, asked_by: str, charge: Callable[[], Refund] = free_of_charge) -> None:
-        """Have it created, unless that is under way or too much is. Returns at once. charge: called if it begins."""
+    def add(self, name: str, asked_by: str, charge: Charge | None = None) -> None:
+        """Have it created, unless that is under way or too much is. Returns at once. charge: None for what counts for
+        nobody, as what brokers need themselves."""
         if name in self._waiting or name in self._asked:
             return
         if len(self._waiting) + len(self._asked) >= MAX_CREATIONS:
             return
-        self._waiting[name] = charge()
+        self._waiting[name] = charge
         self._came.unpark()
         self._log.info("creating topic automatically", topic=name, asked_by=asked_by)
 
@@ -72,29 +73,48 @@ class AutomaticCreations:
             while not self._waiting:
                 await self._came.park()
             names = list(islice(self._waiting, NAMES_PER_REQUEST))
-            refunds = {name: self._waiting.pop(name) for name in names}
+            charges = {name: self._waiting.pop(name) for name in names}
             self._asked.update(names)
             try:
-                await self._create(refunds)
+                await self._create(charges)
             finally:
                 self._asked.difference_update(names)
 
-    async def _create(self, refunds: dict[str, Refund]) -> None:
-        names = list(refunds)
-        request = CreateTopicsRequest([CreatableTopic(name) for name in names], timeout_ms=TIMEOUT_MS)
+    async def _create(self, charges: dict[str, Charge | None]) -> None:
+        refunds: dict[str, Refund] = {}
         try:
-            response = cast(CreateTopicsResponse, await self._ask_controller(request))
+            # 1
+            failed = await self._ask([name for name, charge in charges.items() if charge], validate_only=True)
+            # 2
+            for name, charge in charges.items():
+                refund = None if name in failed else charge() if charge else _nothing
+                if refund is not None:
+                    refunds[name] = refund
+            # 3
+            for name in await self._ask(list(refunds)):
+                refunds[name]()
         except (BrokerError, ClientError, RemoteProtocolError) as error:
-            self._log.warning("automatic creation failed", topics=names, error=str(error))
+            self._log.warning("automatic creation failed", topics=list(charges), error=str(error))
             if isinstance(error, BrokerError | CannotReachBroker):  # else the controller may be at it
                 for refund in refunds.values():
                     refund()
         except Exception as error:  # a bug here or in the controller: no reason for a broker to end
-            self._log.error("automatic creation failed", topics=names, error=repr(error), exc_info=error)
-        else:
-            for result in response.topics:
-                goes_on = result.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
-                if not goes_on and result.name in refunds:  # whatever else a controller names
-                    refunds[result.name]()
-                if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                    self._log.warning("automatic creation failed", topic=result.name, error=result.error_message)
+            self._log.error("automatic creation failed", topics=list(charges), error=repr(error), exc_info=error)
+
+    async def _ask(self, names: list[str], *, validate_only: bool = False) -> list[str]:
+        """Of which of them nothing comes."""
+        if not names:
+            return []
+        topics = [CreatableTopic(name) for name in names]
+        request = CreateTopicsRequest(topics, timeout_ms=TIMEOUT_MS, validate_only=validate_only)
+        response = cast(CreateTopicsResponse, await self._ask_controller(request))
+        for result in response.topics:
+            if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                self._log.warning("automatic creation failed", topic=result.name, error=result.error_message)
+        goes_on = (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
+        failed = {result.name for result in response.topics if result.error_code not in goes_on}
+        return [name for name in names if name in failed]  # whatever else a controller names
+
+
+def _nothing() -> None:
+    """Nothing was charged."""

@@ -131,25 +131,28 @@ class MutationGate:
 
     def create_automatically(
         self,
-        create: Callable[[str, str, Callable[[], Callable[[], None]]], None],
+        create: Callable[[str, str, Callable[[], Callable[[], None] | None] | None], None],
         names: list[str],
         request: RequestInHand[Any],
     ) -> None:
         """Have these topics created that Metadata named, for as long as nothing is owed. `create(name, who asks,
-        charge)` calls charge if a creation begins, and what that returns if nothing comes of it."""
-        context, partitions = request.context, self._current.value.num_partitions
-        sensor = self._sensor(context)
-
-        def charge() -> Callable[[], None]:
-            if sensor is None:
-                return lambda: None
-            return Charge(sensor, partitions, trio.current_time()).give_back
-
+        charge)` calls charge, if it is not None, before a topic is created, which is not done if that returns None;
+        and what it returns if nothing comes of it."""
+        sensor = self._sensor(request.context)
         for name in names:
             if sensor is None or not _is_owed(sensor):
-                create(name, str(context.peer), charge)
+                charge = None if sensor is None else partial(self._charge_one, request.context)
+                create(name, str(request.context.peer), charge)
         if sensor is not None:
             request.on_answer(partial(self._named, request))
+
+    def _charge_one(self, context: RequestContext) -> Callable[[], None] | None:
+        """A topic that was named. Other quotas may count by then."""
+        sensor = self._sensor(context)
+        if sensor is None:
+            return lambda: None
+        charges = _charged(sensor, [self._current.value.num_partitions], is_strict=True)
+        return charges[0].give_back if charges else None
 
     def _named(
         self, request: RequestInHand[Any], message: Message | None, regions: Regions

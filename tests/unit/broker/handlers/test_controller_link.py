@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from types import SimpleNamespace
@@ -54,6 +55,8 @@ class Plane:
         self.create_gate = trio.Event()
         self.create_gate.set()
         self.bug: Exception | None = None
+        self.late_code = ErrorCode.NONE
+        """Of what it creates, though it found nothing wrong with it."""
         self.also_refused: list[str] = []
         """Named in the answers to CreateTopics, though nobody asked for them."""
 
@@ -73,7 +76,8 @@ class Plane:
             raise self.bug
         await self.create_gate.wait()
         refused = [CreatableTopicResult(name, ErrorCode.INVALID_TOPIC_EXCEPTION) for name in self.also_refused]
-        return CreateTopicsResponse([*refused, *(CreatableTopicResult(topic.name, 0) for topic in request.topics)])
+        code = ErrorCode.NONE if request.validate_only else self.late_code
+        return CreateTopicsResponse([*refused, *(CreatableTopicResult(topic.name, code) for topic in request.topics)])
 
 
 class Broker:
@@ -152,6 +156,38 @@ async def test_an_automatic_creation_that_fails_may_be_tried_again(
         broker.creations.add("new", "client:1")
         await wait_all_tasks_blocked()
         assert broker.site.event_names().count("automatic creation failed") == attempt
+
+
+@pytest.mark.parametrize(
+    ("late_code", "refunds"),
+    [(ErrorCode.NONE, 0), (ErrorCode.REQUEST_TIMED_OUT, 0), (ErrorCode.TOPIC_ALREADY_EXISTS, 1)],
+)
+async def test_an_automatic_creation_is_charged_when_it_was_checked_and_given_back_where_nothing_comes_of_it(
+    late_code: ErrorCode, refunds: int, broker: Broker, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    broker.plane.late_code = late_code
+    happened: list[object] = []
+
+    def charge() -> Callable[[], None]:
+        happened.extend(broker.plane.asked)
+        return lambda: happened.append("refund")
+
+    nursery.start_soon(broker.creations.run)
+    broker.creations.add("new", "client:1", charge)
+    await wait_all_tasks_blocked()
+    checked, _ = broker.plane.asked
+    assert isinstance(checked, CreateTopicsRequest) and checked.validate_only
+    assert happened == [checked, *["refund"] * refunds]
+
+
+async def test_what_somebody_owes_for_is_not_created_automatically_and_the_brokers_own_are(
+    broker: Broker, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    broker.creations.add("owed", "client:1", lambda: None)
+    broker.creations.add("own", "group coordinator")
+    nursery.start_soon(broker.creations.run)
+    await wait_all_tasks_blocked()
+    assert broker.plane.created() == [["owed"], ["own"]], "the first one is only checked"
 
 
 async def test_an_answer_about_a_topic_that_was_not_asked_for_does_not_end_creations(

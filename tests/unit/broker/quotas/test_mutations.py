@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import structlog
 import trio
 from trio.testing import MockClock
 
+from strandline.broker.handlers.creations import AutomaticCreations
 from strandline.broker.metadata_cache import MetadataCache, TopicMetadata
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.quotas.entities import DEFAULT, QuotaEntity
@@ -33,6 +35,8 @@ from strandline.protocol.messages import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
+    MetadataRequest,
+    MetadataResponse,
     Request,
 )
 from strandline.protocol.types import TopicId
@@ -61,7 +65,9 @@ class Controller:
         self.is_elected = True
 
     async def create(self, request: RequestInHand[CreateTopicsRequest]) -> CreateTopicsResponse:
-        message = request.message
+        return await self.create_topics(request.message)
+
+    async def create_topics(self, message: CreateTopicsRequest) -> CreateTopicsResponse:
         await self._take_turn(message)
         results = [CreatableTopicResult(each.name, self._creation_fails(each)) for each in message.topics]
         if not message.validate_only:
@@ -92,7 +98,9 @@ class Controller:
             raise BrokerError(ErrorCode.NOT_CONTROLLER)
 
     def _creation_fails(self, topic: CreatableTopic) -> int:
-        if not 1 <= topic.num_partitions <= 10_000:
+        if topic.name.startswith("twin"):
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        if topic.num_partitions != -1 and not 1 <= topic.num_partitions <= 10_000:
             return ErrorCode.INVALID_PARTITIONS
         return ErrorCode.TOPIC_ALREADY_EXISTS if topic.name in self.made else ErrorCode.NONE
 
@@ -109,10 +117,20 @@ async def limited(**options: str) -> AsyncIterator[tuple[Pipeline, Controller, S
         ApiKey.CREATE_PARTITIONS: controller.grow,
         ApiKey.DELETE_TOPICS: controller.delete,
     }
+    creations = AutomaticCreations(controller.create_topics, structlog.get_logger())
+
+    def metadata(request: RequestInHand[MetadataRequest]) -> None:
+        gate.create_automatically(creations.add, request.message.topics or [], request)
+        request.respond(MetadataResponse([], []))
+
+    handlers[ApiKey.METADATA] = metadata
     handlers[ApiKey.API_VERSIONS] = lambda request: request.respond(ApiVersionsResponse(0, []))
     async with open_pipeline(handlers, is_inter_broker=False, num_handlers=16) as pipeline:
         pipeline.channel.switch_gate(gate)
-        yield pipeline, controller, sensors
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(creations.run)
+            yield pipeline, controller, sensors
+            nursery.cancel_scope.cancel()
 
 
 async def ask(pipeline: Pipeline, request: Request) -> Any:
@@ -165,6 +183,35 @@ async def test_nobody_is_refused_for_what_others_ask_for_and_do_not_get(
             await trio.sleep(1.03)
         assert codes == [ErrorCode.NONE] * 15
         nursery.cancel_scope.cancel()
+
+
+async def test_named_topics_that_cannot_be_created_keep_nobodys_from_it(autojump_clock: MockClock) -> None:
+    async with limited(**{"num.partitions": "5"}) as (pipeline, controller, _), trio.open_nursery() as nursery:
+
+        async def name_again_and_again() -> None:
+            while True:
+                await ask(pipeline, MetadataRequest([f"twin-{number}" for number in range(30)], True))
+                await trio.sleep(TURN_S / 3)
+
+        nursery.start_soon(name_again_and_again)
+        await trio.sleep(1)
+        names = [f"honest-{number}" for number in range(10)]
+        for name in names:
+            answer = await ask(pipeline, MetadataRequest([name], True))
+            assert answer.throttle_time_ms == 0
+            await trio.sleep(1.03)
+        assert controller.made.keys() >= set(names)
+        nursery.cancel_scope.cancel()
+
+
+async def test_named_topics_pass_for_as_long_as_nothing_is_owed(autojump_clock: MockClock) -> None:
+    async with limited(**{"num.partitions": "50"}) as (pipeline, controller, sensors):
+        async with trio.open_nursery() as nursery:
+            for number in range(8):
+                nursery.start_soon(ask, pipeline, MetadataRequest([f"named-{number}"], True))
+        await trio.sleep(1)
+        assert sum(name.startswith("named") for name in controller.made) == 2, "the second of them exceeds it"
+        assert the_one(sensors).meter.owed_s(trio.current_time()) == pytest.approx(45 / PER_S - 1, abs=0.5)
 
 
 async def test_what_must_not_be_deleted_counts_for_nothing(autojump_clock: MockClock) -> None:
