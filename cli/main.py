@@ -266,6 +266,8 @@ def failure_of(error: BaseException, line: CommandLine) -> Failure:
     text = describe(error)
     if line.unless_reached and name == "NoBrokerReachable":
         text = f"{text}; {line.unless_reached}"
+    if line.unless_answered and getattr(error, "is_silence", False):
+        text = f"{text}; {line.unless_answered}"
     return Failure(name, text, EXIT_FAILED)
 
 

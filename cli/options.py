@@ -223,10 +223,12 @@ def key_value(text: str, option: str) -> tuple[str, str]:
     return key.strip(), value
 
 
-def admin_of(ctx: click.Context, bootstrap: str | None, settings: Iterable[str], timeout_ms: int) -> Admin:
-    """The admin client that these options ask for."""
+def admin_of(
+    ctx: click.Context, bootstrap: str | None, settings: Iterable[str], timeout_ms: int, **defaults: int
+) -> Admin:
+    """The admin client that these options ask for. defaults: of settings, unless they have them."""
     session = session_of(ctx)
-    limits = {"default_api_timeout_ms": timeout_ms, **client_settings(settings)}
+    limits = {"default_api_timeout_ms": timeout_ms, **defaults, **client_settings(settings)}
     return session.admin(bootstrap_of(session, bootstrap), **limits)
 
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -22,13 +23,23 @@ import click
 from strandline.broker.quotas.entities import quota_text
 from strandline.cli.key_changes import changes_json, tell_changes
 from strandline.cli.options import admin_of, bootstrap_option, key_value, output_option, settings_option, show_json
+from strandline.cli.session import session_of
 from strandline.cli.tables import show_table
+from strandline.cli.waiting import shown_waiting
 
 if TYPE_CHECKING:
+    from strandline import Admin
     from strandline.client.quotas import Name, QuotaOwner
 
 F = TypeVar("F", bound=Callable[..., Any])
-TIMEOUT_MS = 30_000
+TIMEOUT_MS = 60_000
+"""Of one answer, and of the whole: who is held by a quota shall be able to see it, and to take it back."""
+HELD = (
+    "it takes connections, so a quota (request_percentage) may hold this client and all that share it: ask by another "
+    "client id (-X client.id=NAME) or as another user, or stop those clients, and try again"
+)
+LOWEST_USUAL_PERCENTAGE = 1.0
+"""Less is most likely a mistake, such as 0.25 for 25 %."""
 KEYS = {
     "producer_byte_rate": "bytes per second",
     "consumer_byte_rate": "bytes per second",
@@ -94,6 +105,18 @@ def _name(kind: str, name: str | None, is_default: bool) -> Name:
     return DEFAULT_ENTITY if is_default else name
 
 
+@contextmanager
+def _patient_admin(ctx: click.Context, bootstrap: str | None, settings: Sequence[str]) -> Iterator[Admin]:
+    """Whose requests keep their places in the line of a quota; for a block that prints nothing."""
+    session = session_of(ctx)
+    session.line.unless_answered = HELD
+    with (
+        admin_of(ctx, bootstrap, settings, TIMEOUT_MS, request_timeout_ms=TIMEOUT_MS) as admin,
+        shown_waiting("no answer yet: a quota may hold this client", session.monotonic),
+    ):
+        yield admin
+
+
 # --- describe --------------------------------------------------------------------------------------------------------
 
 
@@ -113,7 +136,7 @@ def describe(
     """Show the quotas of those that match what is given, or all. The most exact one counts: user and client id before
     user, a name before the default, users before client ids."""
     wanted = _owner(**owner)
-    with admin_of(ctx, bootstrap, settings, TIMEOUT_MS) as admin:
+    with _patient_admin(ctx, bootstrap, settings) as admin:
         found = admin.describe_quotas(wanted)
     rows = [(each, key, value) for each, values in found.items() for key, value in sorted(values.items())]
     if output == "json":
@@ -176,13 +199,23 @@ def alter(
     if str(whose) == "nobody":
         raise click.UsageError("whose quotas? give --user, --client-id or --ip, or one of them with -default")
     changes = _changes(quota, removed)
-    with admin_of(ctx, bootstrap, settings, TIMEOUT_MS) as admin:
+    percentage = changes.get("request_percentage")
+    if percentage is not None and percentage < LOWEST_USUAL_PERCENTAGE:
+        click.echo(f"note: {_low_text(percentage, whose)}", err=True)
+    with _patient_admin(ctx, bootstrap, settings) as admin:
         admin.alter_quotas(whose, changes, validate_only=dry_run)
     if output == "json":
         show_json("quotas.alter", **_fields(whose), dry_run=dry_run, changes=changes_json(changes))
         return
     texts = {key: None if value is None else f"{quota_text(value)} ({KEYS[key]})" for key, value in changes.items()}
     tell_changes(texts, whose, dry_run=dry_run)
+
+
+def _low_text(percentage: float, whose: QuotaOwner) -> str:
+    return (
+        f"request_percentage={quota_text(percentage)} holds {whose} to {percentage * 10:g} ms of each second of a "
+        f"broker, all clients together; where this command is one of them, taking it back waits in the same line"
+    )
 
 
 def _changes(quota: Sequence[str], removed: Sequence[str]) -> Mapping[str, float | None]:

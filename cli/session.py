@@ -44,6 +44,8 @@ class CommandLine:
     """--data: the folder of the cluster that is meant."""
     unless_reached: str = ""
     """What to say, too, should no broker answer: nobody has named the address."""
+    unless_answered: str = ""
+    """What to say, too, should brokers take connections and not answer in time."""
     command: str = ""
     """As JSON has it, `groups.reset`; as far as it is understood."""
     as_json: bool = False

@@ -496,8 +496,11 @@ class _ControllerCall:
     def _give_up(self, cause: Exception | None) -> None:
         text = f"not done within {self._limit_ms:.0f} ms (default_api_timeout_ms)"
         if isinstance(cause, NoBrokerReachable):
-            raise NoBrokerReachable(f"{cause}; {text}") from cause
-        raise RequestTimedOut(f"{text}; last cause: {cause or self._silence()}") from cause
+            error: ClientError = NoBrokerReachable(f"{cause}; {text}")
+        else:
+            error = RequestTimedOut(f"{text}; last cause: {cause or self._silence()}")
+        error.is_silence = isinstance(cause, ClientError) and cause.is_silence
+        raise error from cause
 
     def _silence(self) -> str:
         """The cause where no request failed: there was nobody to ask."""

@@ -2,7 +2,9 @@
 
 Until any broker has answered, a wrong address is the likeliest cause of silence, and nobody learns of that by waiting.
 So calls end `bootstrap_timeout_ms` after the first attempt, and name each address and why it failed. Once the cluster
-was reached, brokers that are away are waited for as each call says. Pure: time is in seconds, and an argument.
+was reached, brokers that are away are waited for as each call says. A broker has answered when it tells its versions,
+with which each connection begins: what it is asked next may have to wait because of a quota. Pure: time is in seconds,
+and an argument.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from strandline.client.errors import ClientError, NoBrokerReachable
 from strandline.runtime.network import Address
 
-REMEDY = "is a broker running there, and is bootstrap_servers right?"
+_REMEDY = "is a broker running there, and is bootstrap_servers right?"
 
 
 class Bootstrap:
@@ -61,9 +63,7 @@ class Bootstrap:
     def error(self) -> NoBrokerReachable:
         """For whoever has waited."""
         causes = {address: self._causes.get(address) for address in self._addresses}
-        return NoBrokerReachable(
-            f"no broker has answered within {self._timeout_ms:g} ms (bootstrap_timeout_ms): {listed(causes)}; {REMEDY}"
-        )
+        return unreachable(f"no broker has answered within {self._timeout_ms:g} ms (bootstrap_timeout_ms)", causes)
 
 
 class Reaching:
@@ -88,9 +88,12 @@ class Reaching:
             raise self._bootstrap.error()
 
 
-def listed(causes: Mapping[Address, Exception | None]) -> str:
-    """Each address and why it failed, in the order of the addresses: the same text after each attempt."""
-    return "; ".join(f"{address}: {_why(causes[address])}" for address in sorted(causes))
+def unreachable(text: str, causes: Mapping[Address, Exception | None]) -> NoBrokerReachable:
+    """With each address and why it failed, in the order of the addresses: the same text after each attempt."""
+    listed = "; ".join(f"{address}: {_why(causes[address])}" for address in sorted(causes))
+    error = NoBrokerReachable(f"{text}: {listed}; {_REMEDY}")
+    error.is_silence = any(isinstance(each, ClientError) and each.is_silence for each in causes.values())
+    return error
 
 
 def _why(error: Exception | None) -> str:

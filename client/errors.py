@@ -23,6 +23,8 @@ class ClientError(Exception):
     invalid_metadata = False
     why = ""
     """The cause alone, where the text names broker and remedy beside it."""
+    is_silence = False
+    """A broker took the connection, and did not answer in time."""
 
     def because(self, why: str) -> Self:
         """This error, with its cause alone."""
@@ -60,6 +62,7 @@ class RequestTimedOut(ClientError):
 
     retriable = True
     invalid_metadata = True
+    is_silence = True
 
 
 class NotSettledYet(RequestTimedOut, TimeoutError):

@@ -17,13 +17,12 @@ from types import MappingProxyType
 
 import trio
 
-from strandline.client.bootstrap import REMEDY, Bootstrap, Reaching, listed
+from strandline.client.bootstrap import Bootstrap, Reaching, unreachable
 from strandline.client.connection import Connection
 from strandline.client.errors import (
     ClientError,
     InvalidTopic,
     LeaderNotAvailable,
-    NoBrokerReachable,
     UnknownTopic,
     WrongBroker,
     error_for,
@@ -358,7 +357,7 @@ class Metadata:
                 self._failed_last.add(address)
                 self.bootstrap.failed(address, error)
                 causes[address] = error
-        raise NoBrokerReachable(f"no broker answers: {listed(causes)}; {REMEDY}")
+        raise unreachable("no broker answers", causes)
 
     def _candidates(self) -> list[tuple[int, Address]]:
         """Whom to ask, in order: the open connection, known brokers, bootstrap servers; each address once, and last
@@ -387,6 +386,7 @@ class Metadata:
                 max_frame_bytes=settings.max_frame_bytes,
                 broker_id=broker_id,
             )
+            self.bootstrap.answered()
         for names, may_create in self._questions():
             request = MetadataRequest(names, may_create)
             answer = await self._connection.call(request, MetadataResponse, timeout_ms=limit_ms)
@@ -412,7 +412,6 @@ class Metadata:
                 f"bootstrap_servers"
             )
         self.view = self.view.merged(answer, has_all_topics=has_all_topics)
-        self.bootstrap.answered()
         self.updated_at = trio.current_time()
 
     def _disconnect(self) -> None:

@@ -8,14 +8,21 @@ from strandline.client.quotas import QuotaOwner
 
 
 class FakeQuotaAdmin:
-    """Tells `settings["quotas there are"]` of its cluster, and keeps what it is asked for in `settings`, too."""
+    """Tells `settings["quotas there are"]` of its cluster, keeps what it is asked for in `settings`, too, and
+    raises what that has as "quotas fail"."""
 
     cluster: Any
 
     def describe_quotas(self, owner: QuotaOwner) -> dict[QuotaOwner, dict[str, float]]:
+        self._fail()
         self.cluster.settings["asked about"] = owner
         found: dict[QuotaOwner, dict[str, float]] = self.cluster.settings.get("quotas there are", {})
         return found
 
     def alter_quotas(self, owner: QuotaOwner, changes: dict[str, float | None], *, validate_only: bool) -> None:
+        self._fail()
         self.cluster.settings["quotas"] = (owner, changes, validate_only)
+
+    def _fail(self) -> None:
+        if (failure := self.cluster.settings.get("quotas fail")) is not None:
+            raise failure

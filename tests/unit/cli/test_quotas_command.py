@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from strandline.client.errors import NoBrokerReachable
 from strandline.client.quotas import DEFAULT_ENTITY, QuotaOwner
 
 ALICE = QuotaOwner("alice")
@@ -87,6 +88,47 @@ def test_an_amount_is_told_with_the_digits_it_was_given_with(shell: Any, value: 
     assert ran.out.startswith(f"controller_mutation_rate={text} (partitions per second) is set")
     shell.cluster.settings["quotas there are"] = {ALICE: {"controller_mutation_rate": value}}
     assert shell("quotas", "describe").out.splitlines()[1].split()[4] == text
+
+
+@pytest.mark.parametrize(
+    ("quota", "told"),
+    [
+        ("request_percentage=0.25", "holds user alice to 2.5 ms of each second"),
+        ("request_percentage=0.07", "to 0.7 ms of each second"),
+        ("request_percentage=1", ""),
+        ("controller_mutation_rate=0.25", ""),
+    ],
+)
+def test_hardly_any_time_is_set_with_a_note_of_how_little_it_is(shell: Any, quota: str, told: str) -> None:
+    ran = shell("quotas", "alter", "--user", "alice", quota)
+    assert ran.code == 0 and ran.out.startswith(quota)
+    assert told in ran.err and ran.err.count("note: ") == ran.err.count("\n") == bool(told)
+
+
+COMMANDS = [("describe",), ("alter", "--user", "alice", "--remove", "request_percentage")]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("is_silence", [True, False])
+def test_who_gets_no_answer_is_told_that_a_quota_may_be_why(
+    shell: Any, command: tuple[str, ...], is_silence: bool
+) -> None:
+    failure = NoBrokerReachable("no broker answers")
+    failure.is_silence = is_silence
+    shell.cluster.settings["quotas fail"] = failure
+    ran = shell("quotas", *command)
+    assert (ran.code, ran.out) == (1, "")
+    assert ("a quota (request_percentage) may hold this client" in ran.err) == is_silence
+    assert ran.err.startswith("strandline: no broker answers") and ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_answer_is_waited_for_as_long_as_a_line_may_be_and_a_place_in_it_is_kept(
+    shell: Any, command: tuple[str, ...]
+) -> None:
+    shell("quotas", *command)
+    limits = {key: shell.cluster.settings[key] for key in ("default_api_timeout_ms", "request_timeout_ms")}
+    assert set(limits.values()) == {60_000}
 
 
 def test_where_there_is_none_that_is_said(shell: Any) -> None:

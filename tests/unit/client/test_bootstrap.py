@@ -13,10 +13,11 @@ import trio
 
 from strandline.client import TrioAdmin, TrioConsumer, TrioProducer
 from strandline.client.bootstrap import Bootstrap, Reaching
-from strandline.client.errors import ClientError, InvalidTopic, NoBrokerReachable, UnknownTopic
+from strandline.client.errors import ClientError, InvalidTopic, NoBrokerReachable, RequestTimedOut, UnknownTopic
 from strandline.client.strangers import who_answers
 from strandline.client.sync import Admin, Consumer
 from strandline.client.sync_producer import Producer
+from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.network import Address, CannotConnect
 from unit.client.fake_broker import ApiKey, FakeCluster, Fault
@@ -139,6 +140,49 @@ async def test_every_call_names_each_address_and_why_it_failed(
             await call(cluster)
         assert str(failure.value) == EXPECTED
         assert 10 <= trio.current_time() < 11
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_broker_that_tells_its_versions_and_nothing_more_for_a_while_is_waited_for(
+    autojump_clock: object,
+) -> None:
+    cluster = FakeCluster()
+    cluster.brokers[0].faults[ApiKey.METADATA].extend([Fault(hang=True)] * 5)
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with TrioAdmin(cluster.bootstrap, environment=cluster.environment(), bootstrap_timeout_ms=2000) as admin:
+            assert await admin.list_topics(timeout_ms=60_000) == []
+        nursery.cancel_scope.cancel()
+
+
+HANGS = [Fault(hang=True)] * 1000
+
+
+@pytest.mark.parametrize(
+    ("faults", "is_silence"),
+    [
+        ({}, False),
+        ({ApiKey.API_VERSIONS: HANGS}, True),
+        ({ApiKey.API_VERSIONS: [Fault(close=True)] * 1000}, False),
+        ({ApiKey.METADATA: HANGS}, True),
+        ({ApiKey.CREATE_TOPICS: HANGS}, True),
+        ({ApiKey.CREATE_TOPICS: [Fault(error=ErrorCode.NOT_CONTROLLER)] * 1000}, False),
+    ],
+    ids=["refused", "says nothing at all", "drops", "tells no layout", "never done", "no controller"],
+)
+async def test_an_error_tells_whether_a_broker_took_the_connection_and_did_not_answer(
+    faults: dict[ApiKey, list[Fault]], is_silence: bool, autojump_clock: object
+) -> None:
+    cluster = FakeCluster()
+    async with trio.open_nursery() as nursery:
+        if faults:
+            await cluster.start(nursery)
+        for api_key, queue in faults.items():
+            cluster.brokers[0].faults[api_key].extend(queue)
+        async with TrioAdmin(cluster.bootstrap, environment=cluster.environment()) as admin:
+            with pytest.raises(NoBrokerReachable if ApiKey.CREATE_TOPICS not in faults else RequestTimedOut) as failure:
+                await admin.create_topic("t", timeout_ms=20_000)
+        assert failure.value.is_silence == is_silence
         nursery.cancel_scope.cancel()
 
 
