@@ -133,8 +133,9 @@ class _Http11(H11Protocol):
 
 
 class _Parser(h11.Connection):
-    """h11's, which bounds heads, with a bound for bodies. These it forgets at once: where the application left one lie,
-    hypercorn's reader would wait for room in its queue, and the application for the reader."""
+    """h11's, with bounds for bodies and for any head: by itself it bounds one whose end has not come yet. Bodies it
+    forgets at once: where the application left one lie, hypercorn's reader would wait for room in its queue, and the
+    application for the reader."""
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
@@ -163,6 +164,8 @@ class _Parser(h11.Connection):
                 self._require_short(0)
             if isinstance(event, h11.Request):
                 self.is_head = event.method == b"HEAD"
+                if self._request_bytes - len(self.trailing_data[0]) > MAX_HEAD_BYTES:
+                    raise h11.RemoteProtocolError(_REASONS[431], error_status_hint=431)
                 self._require_short(int(dict(event.headers).get(b"content-length", b"0")))
         except ValueError as error:  # of int(), for a Content-Length with thousands of digits
             raise h11.RemoteProtocolError(str(error)) from None

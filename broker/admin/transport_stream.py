@@ -14,7 +14,7 @@ import trio
 from strandline.runtime.network import Transport, TransportClosed
 
 READ_BYTES = 4096
-"""At a time. A head that is too long is refused by so much above its limit at most."""
+"""At a time. Of a head that is too long so much above its limit is read at most."""
 LINGER_S = 1.0
 LINGER_BYTES = 2**20
 """Whoever is refused in the middle of a request has so long, and may send so much, until it has read why: closing

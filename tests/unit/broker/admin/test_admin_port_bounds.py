@@ -140,6 +140,23 @@ async def test_who_is_refused_reads_why(
     assert reason in json.loads(body)["error"]
 
 
+def head_of(size_bytes: int) -> bytes:
+    head = b"GET /live?%s HTTP/1.1\r\nHost: b\r\nContent-Length: 3\r\n\r\n"
+    return head % (b"x" * (size_bytes - len(head % b"")))
+
+
+@pytest.mark.parametrize("before", [b"", get("/live")], ids=["first", "later"])
+async def test_a_head_is_refused_from_the_first_byte_on_that_is_too_many(
+    site: Site, before: bytes, autojump_clock: Any
+) -> None:
+    """It comes whole, with a body and another request behind it."""
+    for too_many, expected in ((0, [204, 204]), (1, [431])):
+        transport = await site.connect()
+        transport.send_nowait([before + head_of(http_server.MAX_HEAD_BYTES + too_many) + b"abc" + CLOSE])
+        answers = whole_answers(await read_all(transport, until_closed=True))
+        assert [status for status, _, _ in answers] == ([204] if before else []) + expected
+
+
 async def test_a_flood_of_bytes_is_not_taken(site: Site, autojump_clock: Any) -> None:
     transport = await site.connect()
     transport.send_nowait([b"GET /live HTTP/1.1\r\nHost: b\r\nContent-Length: 99999999999\r\n\r\n"])
