@@ -296,7 +296,6 @@ class Accumulator:
     delivered_batches: int = 0
     delivered_bytes: int = 0
     batch_sizes: Samples = field(default_factory=Samples)
-    batch_records: Samples = field(default_factory=Samples)
     retried_records: int = 0
     """Delivered ones that were sent more than once."""
     _next_number: int = 0
@@ -432,7 +431,6 @@ class Accumulator:
         self.delivered_batches += 1
         self.delivered_bytes += len(batch.data)
         self.batch_sizes.add(len(batch.data), now)
-        self.batch_records.add(batch.records_count, now)
         if batch.attempts > 1:
             self.retried_records += batch.records_count
         self._settled(batch)

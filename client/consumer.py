@@ -247,14 +247,17 @@ class TrioConsumer(Service, Polling, Inquiries):
 
         Totals: records-consumed-total (not those of `fetch_batches`), bytes-consumed-total (fetched, compressed),
         request-total.
-        Now: records-lag.TOPIC-PARTITION (records up to the high watermark of the last fetch) and their records-lag-max,
-        assigned-partitions, connection-count, requests-in-flight, metadata-age (ms; −1: never heard, or closed). Of the
-        last 30 to 60 s: request-latency-avg and request-latency-max (ms; a fetch waits for records for
-        `fetch_max_wait_ms`).
+        Now: records-lag.TOPIC-PARTITION (records up to the high watermark of the last fetch), assigned-partitions,
+        connection-count, requests-in-flight, metadata-age (ms; −1: never heard, or closed). Of the last 30 to 60 s:
+        records-lag-max (whenever records were handed out, and now), request-latency-avg and request-latency-max (ms; a
+        fetch waits for records for `fetch_max_wait_ms`), fetch-throttle-time-avg and fetch-throttle-time-max (ms that
+        answers say a quota holds this client).
         """
+        now = metrics.now_s()
         return {
-            **metrics.of_reading(self._assigned, self._taking.handed_out_records, self._fetcher.fetched_bytes),
-            **metrics.of_connections(self._links, metrics.now_s()),
+            **metrics.of_reading(self._assigned, self._taking, self._fetcher.fetched_bytes, now),
+            **metrics.of_connections(self._links, now),
+            **metrics.of_throttling("fetch", self._links, now),
         }
 
     # --- Reading ---

@@ -83,7 +83,7 @@ class BrokerCalls:
             answer = await connection.roundtrip(message, timeout_ms=timeout_ms)
         finally:
             self.in_flight -= 1
-        self.times.add(began, trio.current_time())
+        self.times.add(answer[0], began, trio.current_time())
         return answer
 
     def connections(self) -> list[Connection]:

@@ -15,6 +15,8 @@ from strandline.client.assignment import Assigned
 from strandline.client.links import Links
 from strandline.client.lookup import BrokerCalls
 from strandline.client.metadata import Metadata
+from strandline.client.samples import Samples
+from strandline.client.taking import Taking
 from strandline.client.timed import RequestTimes
 from strandline.protocol.types import NO_OFFSET, TopicPartition
 
@@ -53,7 +55,13 @@ def _of_requests(
     }
 
 
-def of_sending(accumulator: Accumulator, now: float | None) -> dict[str, float]:
+def of_throttling(kind: str, links: Links, now: float | None) -> dict[str, float]:
+    """For how long brokers said that a quota holds this client, of all their answers: 0 where none does."""
+    told = links.times.throttle_ms
+    return {f"{kind}-throttle-time-avg": told.average(now), f"{kind}-throttle-time-max": told.maximum(now)}
+
+
+def of_sending(accumulator: Accumulator, records_per_request: Samples, now: float | None) -> dict[str, float]:
     """What a producer has sent, and what waits."""
     memory = accumulator.settings.buffer_memory
     return {
@@ -63,24 +71,27 @@ def of_sending(accumulator: Accumulator, now: float | None) -> dict[str, float]:
         "byte-total": accumulator.delivered_bytes,
         "batch-send-total": accumulator.delivered_batches,
         "batch-size-avg": accumulator.batch_sizes.average(now),
-        "records-per-batch-avg": accumulator.batch_records.average(now),
+        "records-per-request-avg": records_per_request.average(now),
         "batches-waiting": len(accumulator.outstanding),
         "buffer-total-bytes": memory,
         "buffer-available-bytes": max(0, memory - accumulator.used_bytes - accumulator.waiting_bytes),
     }
 
 
-def of_reading(assigned: Mapping[TopicPartition, Assigned], records: int, fetched_bytes: int) -> dict[str, float]:
-    """What a consumer has got, and how far it is behind."""
+def of_reading(
+    assigned: Mapping[TopicPartition, Assigned], taking: Taking, fetched_bytes: int, now: float | None
+) -> dict[str, float]:
+    """What a consumer has got, and how far it is behind. Who takes nothing falls back all the same: the largest lag is
+    that of the last moments and of now."""
     known = {
         partition: max(0, state.high_watermark - state.read_position)
         for partition, state in list(assigned.items())  # a copy: who scrapes may be another thread
         if state.read_position != NO_OFFSET and state.high_watermark != NO_OFFSET
     }
     return {
-        "records-consumed-total": records,
+        "records-consumed-total": taking.handed_out_records,
         "bytes-consumed-total": fetched_bytes,
         "assigned-partitions": len(assigned),
-        "records-lag-max": max(known.values(), default=0),
+        "records-lag-max": max(taking.lags.maximum(now), *known.values(), 0),
         **{f"records-lag.{partition}": lag for partition, lag in known.items()},
     }

@@ -386,13 +386,17 @@ class TrioProducer(RunAcceptance):
 
         Totals: record-send-total (acknowledged), record-error-total (given up), record-retry-total (acknowledged after
         more than one attempt), byte-total (of acknowledged batches, compressed), batch-send-total, request-total.
-        Of the last 30 to 60 s: batch-size-avg (bytes), records-per-batch-avg, request-latency-avg and
-        request-latency-max (ms). Now: batches-waiting (not settled), buffer-total-bytes, buffer-available-bytes,
-        connection-count, requests-in-flight, metadata-age (ms; −1: never heard, or closed).
+        Of the last 30 to 60 s: batch-size-avg (bytes), records-per-request-avg, request-latency-avg and
+        request-latency-max (ms), produce-throttle-time-avg and produce-throttle-time-max (ms that answers say a quota
+        holds this client). Now: batches-waiting (not settled), buffer-total-bytes, buffer-available-bytes,
+        connection-count, requests-in-flight, metadata-age (ms; −1: never heard, or closed). batch-send-total and
+        batches-waiting are our own names.
         """
+        now = metrics.now_s()
         return {
-            **metrics.of_sending(self._accumulator, metrics.now_s()),
-            **metrics.of_connections(self._links, metrics.now_s()),
+            **metrics.of_sending(self._accumulator, self._sender.records_per_request, now),
+            **metrics.of_connections(self._links, now),
+            **metrics.of_throttling("produce", self._links, now),
         }
 
     @property

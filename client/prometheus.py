@@ -84,6 +84,8 @@ _ELSEWHERE = {
     "bytes-consumed-total": _OF_FETCHES,
     "records-lag-max": _OF_FETCHES,
     "records-lag": _OF_FETCHES,
+    "fetch-throttle-time-avg": _OF_FETCHES,
+    "fetch-throttle-time-max": _OF_FETCHES,
     "assigned-partitions": "kafka_consumer_consumer_coordinator_metrics",
 }
 """Kafka's consumer keeps these in other beans than the rest."""

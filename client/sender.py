@@ -43,6 +43,7 @@ from strandline.client.numbering import (
 )
 from strandline.client.pipelined import PipelinedConnection
 from strandline.client.request_bounds import ALL_ASKED, MAX_ASKED
+from strandline.client.samples import Samples
 from strandline.client.settings import ProducerSettings
 from strandline.client.takeovers import takeover_wait_ms
 from strandline.protocol.errors import ErrorCode
@@ -73,6 +74,7 @@ class Sender:
     ) -> None:
         self.hurry = 0
         """While above 0 (a flush, or a task waits for memory) batches do not linger."""
+        self.records_per_request = Samples()
         self._settings = settings
         self._accumulator = accumulator
         self._metadata = metadata
@@ -253,6 +255,7 @@ class Sender:
         )
         attachments = [data for parts in in_order.values() for data in parts]
         on_answer = None if self._settings.acks == 0 else self._answer_handler(link, groups)
+        records = sum(batch.records_count for _, group in groups for batch in group)
         try:
             # The broker may use all of request_timeout_ms for its followers; its answer then needs a moment, too.
             connection.submit(request, attachments, self._settings.request_timeout_ms + 1_000, on_answer)
@@ -262,8 +265,9 @@ class Sender:
                     batch.attempts -= 1
                 self._failed(queue, group, error, sent=False)
             return
+        now = trio.current_time()
+        self.records_per_request.add(records, now)
         if on_answer is None:
-            now = trio.current_time()
             for queue, group in groups:
                 queue.landed(group, now)
                 _settle_all(partial(self._accumulator.deliver, batch, -1, -1, now) for batch in group)

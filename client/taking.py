@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import trio
+
 from strandline.client.assignment import Assigned, FetchedBatches, give_back
 from strandline.client.fetcher import Fetcher
 from strandline.client.record import ConsumerRecord, Loan
+from strandline.client.samples import Samples
 from strandline.client.settings import ConsumerSettings
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import NO_OFFSET, TopicPartition
 
 if TYPE_CHECKING:
     from strandline.client.columns import FetchedColumns
@@ -29,6 +32,8 @@ class Taking:
         self._counted = 0
         self._lent: list[Loan] = []
         """The last step of a loop lent these: what it has taken of them is not in `_counted`."""
+        self.lags = Samples()
+        """Of each partition, whenever something was taken of it: how many records were left then."""
 
     @property
     def handed_out_records(self) -> int:
@@ -54,6 +59,7 @@ class Taking:
         for state in self._fetcher.assigned.values():
             while not state.paused and (batches := state.take_batches()) is not None:
                 taken.append(batches)
+                self._note_lag(state)
             self._fetcher.reset_when_drained(state)
         return taken
 
@@ -69,6 +75,7 @@ class Taking:
                 while (columns := state.take_columns(self._settings.check_crcs)) is not None:
                     taken.append(columns)
                     self._counted += columns.records_count
+                    self._note_lag(state)
             except Exception as error:
                 failure = failure or error  # met again by the next poll
                 continue
@@ -101,10 +108,15 @@ class Taking:
                 if records:
                     taken[state.topic_partition] = records
                     left -= len(records)
+                    self._note_lag(state)
                 else:
                     self._wake()  # compaction left batches without records: there is room for the next fetch
             self._fetcher.reset_when_drained(state)
         return taken
+
+    def _note_lag(self, state: Assigned) -> None:
+        if state.high_watermark != NO_OFFSET:
+            self.lags.add(max(0, state.high_watermark - state.position), trio.current_time())
 
     def _in_turn(self) -> list[Assigned]:
         states = list(self._fetcher.assigned.values())

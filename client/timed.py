@@ -19,10 +19,13 @@ class RequestTimes:
     def __init__(self) -> None:
         self.count = 0
         self.seconds = Samples()
+        self.throttle_ms = Samples()
+        """For how long each of them says that a quota holds this client."""
 
-    def add(self, began_s: float, now_s: float) -> None:
+    def add(self, answer: Message, began_s: float, now_s: float) -> None:
         self.count += 1
         self.seconds.add(now_s - began_s, now_s)
+        self.throttle_ms.add(getattr(answer, "throttle_time_ms", 0), now_s)
 
 
 class TimedConnection(PipelinedConnection):
@@ -42,7 +45,7 @@ class TimedConnection(PipelinedConnection):
 
         def timed(answer: Message | Exception, attached: memoryview) -> None:
             if not isinstance(answer, Exception):
-                times.add(began, trio.current_time())
+                times.add(answer, began, trio.current_time())
             on_answer(answer, attached)
 
         return timed

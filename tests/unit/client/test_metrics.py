@@ -10,6 +10,14 @@ from strandline import Admin, Consumer, Producer, TrioAdmin, TrioProducer
 from strandline.aio import AioAdmin, AioProducer
 from strandline.client.samples import WINDOW_S
 from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    FetchRequest,
+    FetchResponse,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from strandline.protocol.types import TopicPartition
 from unit.client.fake_broker import ApiKey, FakeCluster, Fault
 from unit.client.test_consumer import consumer
@@ -32,7 +40,7 @@ async def test_a_producer_counts_records_batches_bytes_and_retries(autojump_cloc
             await (await client.send_many("t", [(None, b"x" * 100)] * 10))
             await trio.sleep(2)
             told = client.metrics()
-            assert (told["record-send-total"], told["batch-send-total"], told["records-per-batch-avg"]) == (10, 1, 10)
+            assert (told["record-send-total"], told["batch-send-total"], told["records-per-request-avg"]) == (10, 1, 10)
             assert told["byte-total"] == told["batch-size-avg"] > 1000
             assert told["buffer-available-bytes"] == told["buffer-total-bytes"] == 33_554_432
             assert (told["connection-count"], told["requests-in-flight"], told["request-total"]) == (1, 0, 1)
@@ -60,7 +68,7 @@ async def test_averages_and_maxima_forget_a_stall_and_totals_do_not(autojump_clo
             await (await client.send("t", b"x"))
             told = client.metrics()
             assert told["request-latency-avg"] <= told["request-latency-max"] < 1_000
-            assert told["records-per-batch-avg"] == 1 and told["batch-size-avg"] < stalled["batch-size-avg"]
+            assert told["records-per-request-avg"] == 1 and told["batch-size-avg"] < stalled["batch-size-avg"]
             assert (told["record-send-total"], told["batch-send-total"], told["request-total"]) == (11, 2, 2)
             await trio.sleep(2 * WINDOW_S)
             told = client.metrics()
@@ -85,6 +93,69 @@ async def test_a_consumer_tells_how_far_it_is_behind(autojump_clock) -> None:
             assert client.metrics()["records-lag.t-0"] == 14, "a loop has read what it was given"
             await client.poll_columns(timeout_ms=1_000)
             assert client.metrics()["records-consumed-total"] == 20, "columns count, too"
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_largest_lag_of_the_last_moments_is_told_though_it_was_made_up_for(autojump_clock) -> None:
+    fake = FakeCluster()
+    fake.add_topic("t")
+    fake.fill(T0, [b"%d" % number for number in range(20)])
+    async with trio.open_nursery() as nursery:
+        await fake.start(nursery)
+        async with consumer(fake) as client:
+            await client.assign([T0])
+            await client.poll(timeout_ms=1_000, max_records=5)
+            await client.poll_columns(timeout_ms=1_000)
+            told = client.metrics()
+            assert (told["records-lag.t-0"], told["records-lag-max"]) == (0, 15)
+            await trio.sleep(2 * WINDOW_S)
+            assert client.metrics()["records-lag-max"] == 0
+            fake.fill(T0, [b"more"] * 7)
+            await client.poll(timeout_ms=1_000, max_records=2)
+            await trio.sleep(2 * WINDOW_S)
+            assert client.metrics()["records-lag-max"] == 5, "who takes nothing is behind now"
+        nursery.cancel_scope.cancel()
+
+
+async def test_records_of_a_request_are_those_of_all_its_partitions(autojump_clock) -> None:
+    fake = FakeCluster()
+    fake.add_topic("t", 2)
+    async with trio.open_nursery() as nursery:
+        await fake.start(nursery)
+        async with TrioProducer(fake.bootstrap, environment=fake.environment(), linger_ms=5) as client:
+            sent = [await client.send("t", b"x", partition=number % 2) for number in range(6)]
+            for each in sent:
+                await each
+            told = client.metrics()
+            assert (told["records-per-request-avg"], told["batch-send-total"]) == (6, 2)
+        nursery.cancel_scope.cancel()
+
+
+async def test_clients_tell_for_how_long_a_quota_holds_them(autojump_clock) -> None:
+    fake = FakeCluster()
+    fake.add_topic("t")
+    fake.fill(T0, [b"x"])
+    throttle_ms = iter([0, 300])
+    part = PartitionProduceResponse(0, 0, 1)
+    fake.brokers[0].scripts = {
+        ProduceRequest: lambda _: ProduceResponse([TopicProduceResponse("t", [part])], next(throttle_ms)),
+        FetchRequest: lambda _: FetchResponse([], ErrorCode.NOT_LEADER_OR_FOLLOWER, 50),
+    }
+    async with trio.open_nursery() as nursery:
+        await fake.start(nursery)
+        settings = {"linger_ms": 0, "enable_idempotence": False}
+        async with TrioProducer(fake.bootstrap, environment=fake.environment(), **settings) as client:
+            for _ in range(2):
+                await (await client.send("t", b"x"))
+            told = client.metrics()
+            assert (told["produce-throttle-time-avg"], told["produce-throttle-time-max"]) == (150, 300)
+            await trio.sleep(2 * WINDOW_S)
+            assert client.metrics()["produce-throttle-time-max"] == 0
+        async with consumer(fake) as client:
+            await client.assign([T0])
+            client.seek(T0, 0)
+            assert await client.poll(timeout_ms=1_000) == {}
+            assert client.metrics()["fetch-throttle-time-max"] == 50
         nursery.cancel_scope.cancel()
 
 

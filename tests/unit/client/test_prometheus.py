@@ -59,6 +59,8 @@ async def test_figures_have_the_names_that_jmx_exporter_gives_to_those_of_kafkas
             fetched = "kafka_consumer_consumer_fetch_manager_metrics"
             assert told[at(f"{fetched}_records_consumed_total", client_id="audit")] == 4
             assert told[at(f"{fetched}_records_lag_max", client_id="audit")] == 6
+            assert told[at(f"{produced}_produce_throttle_time_max", client_id="shop")] == 0
+            assert told[at(f"{fetched}_fetch_throttle_time_avg", client_id="audit")] == 0
             of_partition = {"client_id": "audit", "topic": "web.clicks-eu", "partition": "0"}
             assert told[at(f"{fetched}_records_lag", **of_partition)] == 6
             assigned = "kafka_consumer_consumer_coordinator_metrics_assigned_partitions"
