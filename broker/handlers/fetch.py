@@ -244,12 +244,15 @@ class FetchHandler:
             self.reads.quota.take(answer.throttled_bytes, trio.current_time())
         if message.session_epoch == INITIAL_EPOCH and message.replica_id < 0:
             self.sessions.begin(message, reads, answer)
-        if len(topics) == 1 and answer.is_clean and message.replica_id < 0 and not request.hooks:
-            # As `_count` does. Nearly all fetches of consumers come here, and a call would cost as much again.
+        if len(topics) == 1 and answer.is_clean and not request.hooks:
+            # As `_count` does. Nearly all fetches come here, and a call would cost as much again.
             topic = topics[0]
             row = self._traffic.rows[topic.topic]
             row.fetch_requests += len(topic.partitions)
-            row.bytes_out += answer.size_bytes
+            if message.replica_id < 0:
+                row.bytes_out += answer.size_bytes
+            else:
+                self._traffic.replication_bytes_out += answer.size_bytes
         else:
             self._count_when_sent(request, answer)
         self._send(request, answer)

@@ -5,6 +5,7 @@ Per connection `depth` requests are in flight; whole answers are counted by thei
 
 from __future__ import annotations
 
+import math
 import selectors
 import socket
 import struct
@@ -71,12 +72,12 @@ def repeat(
         selector.register(stream.connection, selectors.EVENT_READ, stream)
         for _ in range(depth):
             stream.send()
-    begin = time.perf_counter() + warm_up_s
-    end, measured, is_measuring = begin + seconds, 0, False
+    begin, end = time.perf_counter() + warm_up_s, math.inf
+    measured, is_measuring = 0, False
     try:
         while (now := time.perf_counter()) < end:
             if not is_measuring and now >= begin:
-                is_measuring = True
+                is_measuring, end = True, now + seconds
                 on_measure()
             for key, _ in selector.select(2):
                 answered = key.data.receive()
