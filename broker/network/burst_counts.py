@@ -8,7 +8,7 @@ import trio
 
 from strandline.broker.network.connection import Connection
 from strandline.broker.network.request import RequestInHand
-from strandline.broker.network.request_counts import RequestTimes
+from strandline.broker.network.request_counts import QUICK_S, RequestTimes
 from strandline.broker.network.response_slot import ResponseSlot
 from strandline.protocol.messages import Request
 
@@ -28,8 +28,12 @@ def count_burst(
         return
     size_bytes = any_of(requests, taken_at).header.size_bytes
     if connection.in_flight:
-        later = RequestTimes(counts, size_bytes, taken_at, begun_at, trio.current_time())
-        count -= _stay(connection, requests, later)
+        later = RequestTimes(counts, size_bytes, taken_at, begun_at, trio.current_time(), 0)
+        staying = _stay(connection, requests, later)
+        if staying and taken_at >= counts.ways_timed_from:
+            counts.ways_timed_from = taken_at + QUICK_S
+            later.timed = staying
+        count -= staying
     if count:
         times = RequestTimes(counts, size_bytes, taken_at, begun_at)
         if connection.has_unsent:

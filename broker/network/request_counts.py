@@ -12,11 +12,12 @@
 | send | ResponseSendTimeMs | until the kernel has it all: long where the peer reads slowly |
 
 The requests of a burst are counted together, where they have one API. How many there are is exact. So are the times of
-those that have to wait, or take five milliseconds or more. Of bursts that are answered at once, and quicker, one in
-five milliseconds is timed, and stands for all since the one before: two hundred in a second, where percentiles of
-Kafka's are of a thousand in five minutes. It is the first one that is *taken* when the five are over: how long it takes
-has no say in that, or long ones would be met more often. Of several requests one has its size noted, which stands for
-all. Only those that stay behind carry `RequestTimes` with them, until their answer has left.
+those that take five milliseconds or more, or wait for a handler. Of quicker bursts one in five milliseconds is timed,
+and stands for all since the one before, apart for those that are answered at once and those that have to wait for it:
+two hundred in a second, where percentiles of Kafka's are of a thousand in five minutes. It is the first one that is
+*taken* when the five are over: how long it takes has no say in that, or long ones would be met more often. Of several
+requests one has its size noted, which stands for all. Only those that stay behind carry `RequestTimes` with them, until
+their answer has left.
 
 Buckets end at round numbers, those that are told of among them (`at_most`), a fifth above each other at most. Where
 each value belongs is found for many at once, when they are sorted: that costs a tenth of looking each one up.
@@ -45,13 +46,14 @@ STAGES = ("queue", "local", "remote", "throttle", "response_queue", "send", "tot
 FETCH = int(ApiKey.FETCH)
 UNKNOWN_CODE = "UNKNOWN"
 NOT_YET = -1.0
+EACH = -1
 COUNTED_TOGETHER = 256
 """Bursts that went the same way, or were timed: a fraction of a millisecond of the event loop."""
 MAX_WAYS = 64
 """Of one API, of which something is noted: a burst may have any size."""
 NUMBERS_OF_WAY = 7
 QUICK_S = 0.005
-"""Of bursts that are answered at once and take less, at most one in so long is timed."""
+"""Of bursts that take less at most one in so long is timed."""
 Way = tuple[int, bool, bool]
 """How many requests took it together, whether they waited for a handler, and after it."""
 _ROUND = (100, 120, 140, 170, 200, 225, 250, 300, 350, 400, 450, 500, 600, 700, 800, 900)
@@ -109,6 +111,7 @@ class RequestCounts:
 
     __slots__ = (
         "_last_timed",
+        "_last_way",
         "_timed",
         "answered",
         "errors",
@@ -117,7 +120,9 @@ class RequestCounts:
         "sizes",
         "timed_from",
         "untimed",
+        "untimed_ways",
         "ways",
+        "ways_timed_from",
         *STAGES,
     )
 
@@ -151,6 +156,13 @@ class RequestCounts:
         the other, so that the garbage collector sees nothing of them; they are counted together, some time later: for
         many in a row that costs little."""
 
+        self.untimed_ways = 0
+        """Requests that had to wait, were answered quickly all the same, and that no timed ones stand for yet."""
+        self.ways_timed_from = NOT_YET
+        """Monotonic seconds: of those that are taken then and have to wait, the next ones are timed."""
+        self._last_way: tuple[Way, Sequence[float]] | None = None
+        """What such timed ones were, and what was noted of them."""
+
     def time_burst(self, count: int, size_bytes: int, taken_at: float, left_at: float, sent_at: float) -> None:
         """So many requests were answered in their burst, at its end: the latest of the `untimed`, and `timed_from` is
         over. See the module. size_bytes: of one of them."""
@@ -175,6 +187,10 @@ class RequestCounts:
         if self._timed:
             self._settle_timed()
             yield
+        if self.untimed_ways and self._last_way is not None:
+            last, numbers = self._last_way
+            self.note_way((self.untimed_ways, last[1], last[2]), numbers)
+            self.untimed_ways = 0
         for way in list(self.ways):
             self.settle_way(way)
             yield
@@ -188,6 +204,24 @@ class RequestCounts:
             self.local.add(left_at - taken_at, count)
             self.send.add(sent_at - left_at, count)
             self.total.add(sent_at - taken_at, count)
+
+    def note_way(self, way: Way, numbers: Sequence[float]) -> None:
+        """See `ways`."""
+        noted = self.ways[way]
+        noted += numbers
+        if len(noted) >= NUMBERS_OF_WAY * COUNTED_TOGETHER:
+            self.settle_way(way)
+        elif len(self.ways) > MAX_WAYS:
+            self.settle_way(next(iter(self.ways)))
+
+    def note_share(self, way: Way, numbers: Sequence[float], count: int, of: int) -> None:
+        """The same of quick ones that are timed: they stand for their share of the untimed ones, so many of those that
+        are left of their burst."""
+        stands_for = self.untimed_ways * count // of
+        self.untimed_ways -= stands_for
+        self._last_way = way, numbers
+        if stands_for:
+            self.note_way((stands_for, way[1], way[2]), numbers)
 
     def settle_way(self, way: Way) -> None:
         """Count what is noted of these, if anything is."""
@@ -256,23 +290,31 @@ class RequestTimes(msgspec.Struct, gc=False):
     """Of requests of one API that were taken together: monotonic seconds, `NOT_YET` where it did not come to that.
 
     size_bytes: of one of them, which stands for all. begun_at: NOT_YET where they were handled in their burst.
-    handled_at: NOT_YET where they were answered there."""
+    handled_at: NOT_YET where they were answered there. timed: how many of them are still to stand for others if they
+    are quick; 0: others stand for them then; `EACH`: each stands for itself."""
 
     counts: RequestCounts
     size_bytes: int
     taken_at: float
     begun_at: float = NOT_YET
     handled_at: float = NOT_YET
+    timed: int = EACH
 
     def took(self, count: int, answered_at: float, left_at: float, sent_at: float) -> None:
         """The answers to so many of them took the same way, and are with the kernel."""
-        ways, way = self.counts.ways, (count, self.begun_at >= 0, self.handled_at >= 0)
-        noted = ways[way]
-        noted += (self.size_bytes, self.taken_at, self.begun_at, self.handled_at, answered_at, left_at, sent_at)
-        if len(noted) >= NUMBERS_OF_WAY * COUNTED_TOGETHER:
-            self.counts.settle_way(way)
-        elif len(ways) > MAX_WAYS:
-            self.counts.settle_way(next(iter(ways)))
+        counts, of = self.counts, self.timed
+        is_quick = of >= 0 and sent_at - self.taken_at < QUICK_S
+        if is_quick:
+            counts.untimed_ways += count
+            if not of:
+                return
+        way = count, self.begun_at >= 0, self.handled_at >= 0
+        numbers = (self.size_bytes, self.taken_at, self.begun_at, self.handled_at, answered_at, left_at, sent_at)
+        if is_quick:
+            self.timed = of - count
+            counts.note_share(way, numbers, count, of)
+        else:
+            counts.note_way(way, numbers)
 
     def failed(self) -> FailedTimes:
         """Of such a request, in whose answer an error stands."""

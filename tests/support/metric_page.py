@@ -38,9 +38,9 @@ characters has none. How many rows a family lacks for that is told by `strandlin
 these labels count all there are, and the sum of a group in a topic is that of all partitions. Lags are known in at most
 {MAX_ENDS:,} partitions that other brokers lead.
 
-All requests are counted. Each that has to wait, or takes {QUICK_MS} ms or more, is timed as well. Of quicker ones those
-are that come together as the first ones of {QUICK_MS} ms, and stand for the others: {1000 // QUICK_MS} times in a
-second for each API.
+All requests are counted. Each that takes {QUICK_MS} ms or more, or waits for a handler, is timed as well. Of quicker
+ones those are that come together as the first ones of {QUICK_MS} ms, and stand for the others: {1000 // QUICK_MS} times
+in a second for each API.
 """
 SECTIONS = {
     "Kafka, by jmx_exporter's rule": r"kafka_(cluster|controller|coordinator|log|network|server)_",

@@ -256,6 +256,54 @@ def test_what_nobody_has_timed_when_somebody_looks_is_as_the_last_one_that_was()
     assert counts.requests == sum(counts.send.counts) == 3
 
 
+def answer_later(counts: RequestCounts, count: int, taken_at: float) -> RequestTimes:
+    """Of a burst that has to wait, as `count_burst` has it counted; the answers are told to it."""
+    counts.requests += count
+    times = RequestTimes(counts, 100, taken_at, handled_at=taken_at, timed=0)
+    if taken_at >= counts.ways_timed_from:
+        counts.ways_timed_from, times.timed = taken_at + QUICK_S, count
+    return times
+
+
+def test_few_of_many_bursts_that_wait_for_a_short_time_are_timed_and_stand_for_all_in_proportion() -> None:
+    """Each of two requests; the answers to the first ones of these leave earlier."""
+    counts, random, now, bursts = RequestCounts(), Random(7), 100.0, 100_000
+    for _ in range(bursts):
+        times = answer_later(counts, 2, now)
+        took_s = 0.0004 if random.random() < 0.2 else 0.0001
+        for each_s in (took_s, took_s + 0.001):
+            times.took(1, now + each_s, now + each_s, now + each_s)
+        now += 0.0001
+    settle(counts)
+    assert counts.requests == counts.answered == sum(counts.remote.counts) == sum(counts.sizes.counts) == 2 * bursts
+    below = [counts.remote.at_most([limit])[0] / bursts for limit in (0.0002, 0.0006, 0.0012, 0.002)]
+    assert below == pytest.approx([0.8, 1, 1.8, 2], rel=0.1)
+
+
+def test_of_those_that_wait_each_slow_one_stands_for_itself() -> None:
+    counts, now = RequestCounts(), 100.0
+    for number in range(1000):
+        times = answer_later(counts, 3, now)
+        for slow_s in (0.0, 0.0, 0.020 if number % 100 == 50 else 0.0):
+            sent_at = now + 0.0001 + slow_s
+            times.took(1, sent_at, sent_at, sent_at)
+        now += 0.0001
+    settle(counts)
+    assert counts.answered == sum(counts.total.counts) == 3000
+    assert 3000 - counts.total.at_most([0.005])[0] == 10
+
+
+def test_what_waits_while_nothing_was_timed_yet_is_counted_when_something_was() -> None:
+    counts = RequestCounts()
+    first, second = (answer_later(counts, 1, at) for at in (100.0, 100.001))
+    second.took(1, 100.002, 100.002, 100.002)
+    settle(counts)
+    assert (counts.requests, counts.answered) == (2, 0)
+    first.took(1, 100.003, 100.003, 100.003)
+    settle(counts)
+    assert (counts.answered, counts.total.total) == (2, pytest.approx(0.006))
+
+
 def test_however_large_bursts_are_little_is_noted_and_each_step_counts_little() -> None:
     counts = RequestCounts()
     for count in range(1, 2000):
