@@ -84,6 +84,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
-    """Three brokers for all tests of Spark that do not harm them."""
-    with EmbeddedCluster(tmp_path_factory.mktemp("spark-cluster"), 3) as cluster:
+    """Three brokers for all tests of Spark that do not harm them. They keep what is years old: so are the times that
+    tests give their records, and after five minutes retention would take these away."""
+    properties = {"log.retention.ms": "-1", "log.retention.check.interval.ms": "1000"}
+    with EmbeddedCluster(tmp_path_factory.mktemp("spark-cluster"), 3, properties=properties) as cluster:
         yield cluster
