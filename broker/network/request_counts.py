@@ -65,7 +65,8 @@ LIMITS_BYTES = [number * 10**zeros / 10**2 for zeros in range(9) for number in _
 
 
 class Buckets:
-    """How often something took how long, or was how large; see the module. `total` is exact."""
+    """How often something took how long, or was how large; see the module. `total`: of all that was
+    added, no matter how coarse the buckets are."""
 
     __slots__ = ("counts", "limits", "total")
 
@@ -152,10 +153,9 @@ class RequestCounts:
         self._timed: list[tuple[int, int, float, float, float]] = []
         """How many requests a timed burst stands for, and of it the same as of the last one."""
         self.ways: defaultdict[Way, list[float]] = defaultdict(list)
-        """What `RequestTimes` were told of those: bytes of one request, and when each stage ended. Numbers, one behind
-        the other, so that the garbage collector sees nothing of them; they are counted together, some time later: for
-        many in a row that costs little."""
-
+        """For each way what is noted of those that went it: bytes of one request, and when each stage ended. Numbers,
+        one behind the other, so that the garbage collector sees nothing of them; they are counted together, some time
+        later: for many in a row that costs little."""
         self.untimed_ways = 0
         """Requests that had to wait, were answered quickly all the same, and that no timed ones stand for yet."""
         self.ways_timed_from = NOT_YET
@@ -215,8 +215,8 @@ class RequestCounts:
             self.settle_way(next(iter(self.ways)))
 
     def note_share(self, way: Way, numbers: Sequence[float], count: int, of: int) -> None:
-        """The same of quick ones that are timed: they stand for their share of the untimed ones, so many of those that
-        are left of their burst."""
+        """Of timed ones that were quick, the same: `count` of the `of` that are left of their burst stand for as large
+        a part of the untimed ones."""
         stands_for = self.untimed_ways * count // of
         self.untimed_ways -= stands_for
         self._last_way = way, numbers
