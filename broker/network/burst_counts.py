@@ -1,85 +1,102 @@
-"""Counts the requests of a burst when it has ended: those that left at once together, the others one by one, later."""
+"""Counts the requests of a burst when it has ended: those that left at once together, the others when they leave."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
-import trio
+from msgspec.structs import replace
 
 from strandline.broker.network.connection import Connection
 from strandline.broker.network.request import RequestInHand
-from strandline.broker.network.request_counts import QUICK_S, RequestTimes
-from strandline.broker.network.response_slot import ResponseSlot
+from strandline.broker.network.request_counts import NOT_YET, RequestCounts, RequestTimes
 from strandline.protocol.messages import Request
+
+Requests = Sequence[RequestInHand[Request]]
 
 
 def count_burst(
-    connection: Connection, requests: Sequence[RequestInHand[Request]], taken_at: float, begun_at: float
+    connection: Connection, counts: RequestCounts, requests: Requests, taken_at: float, begun_at: float
 ) -> None:
     """The handlers of all of these, of which there are some, and of one API, are done, and what they answered was
-    flushed.
+    flushed. counts: of that API.
 
     begun_at: monotonic seconds; NOT_YET: as soon as they were taken."""
-    count, first = len(requests), requests[0]
-    counts = connection.counts.row(first.header.api_key, first)
-    counts.requests += count
+    count, slots, later = len(requests), connection.slots, connection.later
+    if (
+        not connection.pending_bytes
+        and count <= len(slots)
+        and slots[-1] is requests[-1].slot
+        and slots[-count] is requests[0].slot
+    ):
+        # None is answered, as nearly always where one is not. `_stay` would do the same at several times the cost: what
+        # is touched here was not since the last burst, so that each call and each object count.
+        counts.requests += count
+        size_bytes = requests[int(taken_at * 1e6) % count].header.size_bytes
+        timed = count if taken_at >= counts.ways_timed_from and counts.is_way_timed(taken_at) else 0
+        end = later.left + len(slots)
+        later.staying.append(
+            RequestTimes(counts, size_bytes, taken_at, begun_at, connection.now(), timed, end - count, end)
+        )
+    else:
+        _count(connection, counts, requests, taken_at, begun_at)
+        connection.has_errors = False
+
+
+def count_mixed_burst(connection: Connection, requests: Requests, taken_at: float, begun_at: float) -> None:
+    """The same of several APIs."""
+    groups: defaultdict[int, list[RequestInHand[Request]]] = defaultdict(list)
+    for request in requests:
+        groups[request.header.api_key].append(request)
+    for api_key, group in groups.items():
+        _count(connection, connection.counts.row(api_key, group[0]), group, taken_at, begun_at)
+    connection.has_errors = False
+
+
+def _count(connection: Connection, counts: RequestCounts, requests: Requests, taken_at: float, begun_at: float) -> None:
+    counts.requests += len(requests)
     if connection.closed:
-        counts.failed -= sum(request.slot.has_error for request in requests)
         return
-    size_bytes = any_of(requests, taken_at).header.size_bytes
-    if connection.in_flight:
-        later = RequestTimes(counts, size_bytes, taken_at, begun_at, trio.current_time(), 0)
-        staying = _stay(connection, requests, later)
-        if staying and taken_at >= counts.ways_timed_from:
-            counts.ways_timed_from = taken_at + QUICK_S
-            later.timed = staying
-        count -= staying
-    if count:
-        times = RequestTimes(counts, size_bytes, taken_at, begun_at)
-        if connection.has_unsent:
-            count -= _leave_with_errors(connection, requests, times)
-        if count:
-            connection.count_answered(times, count)
+    times = RequestTimes(counts, size_of_any(requests, taken_at), taken_at, begun_at)
+    if connection.slots:
+        requests = _stay(connection, requests, times)
+    if connection.has_errors:
+        failed = sum(request.slot.has_error for request in requests)
+        if failed:
+            connection.count_answered(times.failed(), failed)
+            requests = [request for request in requests if not request.slot.has_error]
+    if connection.has_unsent or begun_at >= 0:
+        silent = sum(not request.slot.head for request in requests)
+        if silent:  # these are done now, whatever answer left last, and when
+            now = connection.now()
+            times.took(silent, NOT_YET, now, now)
+            requests = [request for request in requests if request.slot.head]
+    if requests:
+        connection.count_answered(times, len(requests))
 
 
-def _stay(connection: Connection, requests: Sequence[RequestInHand[Request]], later: RequestTimes) -> int:
-    """Have those counted later whose answers have not left; returns how many they are."""
-    answered: list[ResponseSlot] = []
+def _stay(connection: Connection, requests: Requests, times: RequestTimes) -> list[RequestInHand[Request]]:
+    """Have those counted later whose answers have not left; returns the others."""
+    counts, later = times.counts, connection.later
+    places = {id(slot): place for place, slot in enumerate(connection.slots, later.left)}
+    now = connection.now()
+    staying: list[RequestTimes] = []
+    left: list[RequestInHand[Request]] = []
     for request in requests:
-        slot = request.slot
-        if slot.head is None:
-            slot.times = later
-        else:
-            answered.append(slot)
-    count = len(requests) - len(answered)
-    if answered:  # they have left, or wait for the answers to earlier requests
-        waiting = connection.waiting()
-        for slot in answered:
-            if id(slot) in waiting:
-                count += 1
-                slot.times, slot.answered_at = later, later.handled_at
-                if slot.has_error:
-                    slot.times = later.failed()
-                    later.counts.failed -= 1
-    return count
+        place = places.get(id(request.slot))
+        if place is None:
+            left.append(request)
+            continue
+        if not staying or staying[-1].end != place:
+            staying.append(replace(times, handled_at=now, timed=0, first=place, end=place))
+        staying[-1].end += 1
+    if staying and counts.is_way_timed(times.taken_at):
+        staying[0].timed = staying[0].end - staying[0].first
+    for each in staying:
+        later.stay(each)
+    return left
 
 
-def _leave_with_errors(connection: Connection, requests: Sequence[RequestInHand[Request]], times: RequestTimes) -> int:
-    """Have those counted by themselves that left with an error, for a peer that may never take it; returns how many."""
-    count = sum(request.slot.has_error and request.slot.times is None for request in requests)
-    if count:
-        times.counts.failed -= count
-        connection.count_answered(times.failed(), count)
-    return count
-
-
-def by_api(requests: Sequence[RequestInHand[Request]]) -> list[list[RequestInHand[Request]]]:
-    groups: dict[int, list[RequestInHand[Request]]] = {}
-    for request in requests:
-        groups.setdefault(request.header.api_key, []).append(request)
-    return list(groups.values())
-
-
-def any_of(requests: Sequence[RequestInHand[Request]], taken_at: float) -> RequestInHand[Request]:
-    """One of them, by chance: by the microsecond in which they were taken."""
-    return requests[int(taken_at * 1e6) % len(requests)]
+def size_of_any(requests: Requests, taken_at: float) -> int:
+    """In bytes, of one of them, by chance: by the microsecond in which they were taken."""
+    return requests[int(taken_at * 1e6) % len(requests)].header.size_bytes

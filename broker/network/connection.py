@@ -22,12 +22,13 @@ from typing import Protocol
 
 import trio
 
+from strandline.broker.network.counted_later import CountedLater
 from strandline.broker.network.dialects import Dialect
 from strandline.broker.network.limits import MIN_FRAME_RATE_BYTES, ConnectionLimits
 from strandline.broker.network.regions import Piece, StaleRegion, Warm, cold_ahead, read_here, read_whole
 from strandline.broker.network.request_context import RequestContext
 from strandline.broker.network.request_counts import NOT_YET, CountsByApi, RequestTimes
-from strandline.broker.network.response_slot import ResponseSlot
+from strandline.broker.network.response_slot import Answered, ResponseSlot
 from strandline.protocol.api import Api
 from strandline.runtime.disk import Buffer, FileRegion
 from strandline.runtime.network import Transport, TransportClosed
@@ -43,10 +44,6 @@ JOIN_BYTES = 64 * 1024
 
 SEND_TURN_BYTES = 8 * 1024 * 1024
 """After so much in one go the rest is the writer's, which lets other tasks run."""
-
-
-MAX_COUNTED_LATER = 1000
-"""Answers of a connection whose peer reads slowly, until they are counted with the time that they took so far."""
 
 
 class Brake(Protocol):
@@ -78,19 +75,16 @@ class Connection:
     """See the module. `dirty` is the request channel's list of connections to flush."""
 
     __slots__ = (
-        "_answered_at",
-        "_dirty",
         "_dirty_list",
         "_drained_by",
+        "_filled",
         "_last_active",
-        "_leaving",
         "_limits",
         "_out",
         "_read_failed",
         "_reader_lot",
         "_reader_waits",
         "_region_sent",
-        "_slots",
         "_stalled_since",
         "_transport",
         "_warm",
@@ -107,12 +101,16 @@ class Connection:
         "expected_bytes",
         "finish_reason",
         "frame_started_at",
+        "has_errors",
         "has_greeted",
         "kept",
+        "later",
         "left_at",
         "muted",
+        "now",
         "pending_bytes",
         "sent_at",
+        "slots",
         "why_closed",
     )
 
@@ -161,24 +159,27 @@ class Connection:
         """Since when the rest of a begun frame is awaited."""
         self._transport = transport
         self._limits = limits
-        self._slots: deque[ResponseSlot] = deque()
+        self.slots: deque[ResponseSlot] = deque()
+        """Of requests whose answers have not left, in their order."""
+        self.later = CountedLater()
+        """What is counted of these."""
         self._out: deque[Piece] = deque()
-        self._leaving: list[tuple[RequestTimes, int, float, float]] = []
-        """(times, of how many requests, answered at, left at) of answers in `_out`, to be counted when that is sent:
-        those that took the same way together."""
         self.left_at = self.sent_at = NOT_YET
         """When the last answers came into `_out`, and when the last that went at once were with the kernel."""
         self.all_sent_at = NOT_YET
-        """The same, as long as no other answer is due."""
+        """The same, as long as no other answer is due, and no error is to be counted."""
         self._region_sent = 0
         self._dirty_list = dirty
-        self._dirty = False
-        self._answered_at = NOT_YET
-        """When the first of those was answered that are to be flushed: one look at the clock for all of them."""
+        self._filled: list[ResponseSlot] = []
+        """Since the last flush; if there are any it is dirty."""
+        self.has_errors = False
+        """Since a burst was last counted an error came to stand in some answer."""
         self._reader_lot = trio.lowlevel.ParkingLot()
         self._reader_waits = False
         self._writer_lot = trio.lowlevel.ParkingLot()
-        self._last_active = trio.current_time()
+        self.now = trio.lowlevel.current_clock().current_time
+        """What `trio.current_time()` is, for a third of its cost."""
+        self._last_active = self.now()
         self._stalled_since: float | None = None
         self._drained_by: float | None = None
 
@@ -190,7 +191,7 @@ class Connection:
     def new_slot(self) -> ResponseSlot:
         """The next place in the response order."""
         slot = ResponseSlot()
-        self._slots.append(slot)
+        self.slots.append(slot)
         self.all_sent_at = NOT_YET
         return slot
 
@@ -199,31 +200,34 @@ class Connection:
         slot.attachments = attachments
         slot.head = head
         self.pending_bytes += len(head) + attachment_bytes
-        if not self._dirty:
-            self._dirty = True
+        filled = self._filled
+        if not filled:
             self._dirty_list.append(self)
-            self._answered_at = NOT_YET
-        if slot.times is not None:
-            if self._answered_at < 0:
-                self._answered_at = trio.current_time()
-            slot.answered_at = self._answered_at
+        filled.append(slot)
 
     def flush(self, now: float) -> float:
         """Send what is ready at the head of the order. Never waits, never raises. Returns when that was done: the time
         now, if it took any."""
-        self._dirty = False
         if self.closed or self._out:  # the writer gathers again after what is unsent
+            self._note_waiting(now)
             return now
         self.left_at = now
         self._send_ready()
-        self.sent_at = now = trio.current_time()
+        self.sent_at = now = self.now()
         if self._out:
             self._stalled_since = now
             self._writer_lot.unpark_all()
-        elif self._leaving:
-            self._count_sent(now)
-        if not (self._slots or self._out or self.closed):
-            self.all_sent_at = now
+            self.later.sent_in_part(self.left_at, now)
+        else:
+            later = self.later
+            if later.staying or later.leaving:
+                later.sent(self.left_at, now)
+        if self.pending_bytes:
+            self._note_waiting(now)
+        else:
+            self._filled.clear()
+            if not (self.slots or self.closed or self.has_errors):
+                self.all_sent_at = now
         if self._reader_waits:
             self._reader_lot.unpark_all()
         return now
@@ -235,15 +239,19 @@ class Connection:
             now = trio.current_time()
             times.took(count, NOT_YET, now, now)
         elif self._out:
-            self._leaving.append((times, count, NOT_YET, self.left_at))
+            self.later.leave_at_once(times, count, self.left_at)
         else:
             times.took(count, NOT_YET, self.left_at, self.sent_at)
 
-    def _count_sent(self, now: float) -> None:
-        """All that was in `_out` is with the kernel."""
-        leaving, self._leaving = self._leaving, []
-        for times, count, answered_at, left_at in leaving:
-            times.took(count, answered_at, left_at, now)
+    def _note_waiting(self, now: float) -> None:
+        """Some of the new answers wait for those to earlier requests, or to be sent: note since when."""
+        good, wrong = Answered(now, has_error=False), Answered(now, has_error=True)
+        for slot in self._filled:
+            if slot.answered is None:
+                slot.answered = good
+            elif slot.answered.has_error:
+                slot.answered = wrong
+        self._filled.clear()
 
     async def write_unsent(self) -> None:
         """The writer task: sends what `flush` could not, whenever the peer takes more. Ends when closed."""
@@ -266,34 +274,35 @@ class Connection:
                 self._stalled_since = self._last_active = now
             if not self._out:
                 self._stalled_since = None
-            if self._leaving and (not self._out or len(self._leaving) > MAX_COUNTED_LATER):
-                self._count_sent(now)
+                self.later.sent(self.left_at, now)
+            else:
+                self.later.sent_in_part(self.left_at, now)
             if self._reader_waits:
                 self._reader_lot.unpark_all()
 
     def _gather(self) -> None:
-        slots, out = self._slots, self._out
-        times: RequestTimes | None = None
-        count, answered_at = 0, NOT_YET
+        slots, out, count = self.slots, self._out, 0
+        answered: Answered | None = None
         while slots and slots[0].head is not None:
             slot = slots.popleft()
             if slot.head:
                 out.append(slot.head)
                 if slot.attachments:
                     out.extend(slot.attachments)
-                if slot.times is not None:
-                    if slot.times is not times or slot.answered_at != answered_at:
-                        if times is not None:
-                            self._leaving.append((times, count, answered_at, self.left_at))
-                        times, count, answered_at = slot.times, 0, slot.answered_at
-                    count += 1
-        if times is not None:
-            self._leaving.append((times, count, answered_at, self.left_at))
+            if slot.answered is not answered:
+                self.later.leave(count, answered, self.left_at)
+                answered, count = slot.answered, 0
+            count += 1
+        if answered is None:
+            self.later.left += count
+        else:
+            self.later.leave(count, answered, self.left_at)
 
     async def _warm_ahead(self) -> None:
         """What has gone cold while a slow peer read is not read by the event loop. `flush` sends nothing meanwhile,
         since some is unsent."""
         self._gather()
+        self.later.leave(0, None, self.left_at)
         for region in cold_ahead(self._out, self._region_sent, SEND_TURN_BYTES):
             try:
                 await self._warm(region)
@@ -388,21 +397,12 @@ class Connection:
         """How many more requests may be taken now; 0: the peer has enough responses to read first."""
         if self.pending_bytes >= self._limits.max_pending_bytes:
             return 0
-        return max(0, self._limits.max_in_flight - len(self._slots))
-
-    def waiting(self) -> set[int]:
-        """`id` of each slot that holds a place in the response order."""
-        return {id(slot) for slot in self._slots}
+        return max(0, self._limits.max_in_flight - len(self.slots))
 
     @property
     def has_unsent(self) -> bool:
         """Whether its peer has yet to take what was to leave at once."""
         return bool(self._out)
-
-    @property
-    def in_flight(self) -> int:
-        """Requests that hold a place in the response order."""
-        return len(self._slots)
 
     def recv_into_nowait(self, buffer: memoryview) -> int:
         received = self._transport.recv_into_nowait(buffer)
@@ -431,7 +431,7 @@ class Connection:
         """Until every response is out, or closed."""
         if self._drained_by is None:
             self._drained_by = trio.current_time() + self._limits.send_timeout_ms / 1000
-        await self._wait_until(lambda: not self._slots and not self._out)
+        await self._wait_until(lambda: not self.slots and not self._out)
 
     async def wait_for_time(self, until: Callable[[], float]) -> None:
         """Until that time is over (trio's clock), or closed. `wake` has it asked for again."""
@@ -470,9 +470,9 @@ class Connection:
         self.closed = True
         self.why_closed = reason
         self.all_sent_at = NOT_YET
-        self._slots.clear()
+        self.slots.clear()
         self._out.clear()
-        self._leaving.clear()
+        self.later.close()
         self.kept = b""
         self.pending_bytes = 0
         self._transport.close()
@@ -494,6 +494,6 @@ class Connection:
             allowed = limits.frame_deadline_ms / 1000 + self.expected_bytes / MIN_FRAME_RATE_BYTES
             if now - self.frame_started_at > allowed:
                 return f"a frame was begun and not finished in {allowed:.0f} s"
-        if not self._slots and not self._out and now - self._last_active > limits.max_idle_ms / 1000:
+        if not self.slots and not self._out and now - self._last_active > limits.max_idle_ms / 1000:
             return f"idle for {limits.max_idle_ms} ms (connections.max.idle.ms)"
         return None

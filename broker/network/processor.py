@@ -294,7 +294,7 @@ class Processor:
                 return
             leaving.queued = None
             connection.muted = True
-            await self._channel.enqueue(request, charge.give_away())
+            await self._channel.enqueue(request, charge.give_away(), times=leaving.queued_times)
             await connection.wait_unmuted()
         finally:
             if passage is not None:

@@ -10,7 +10,7 @@ import msgspec
 from strandline.broker.network.connection import Connection
 from strandline.broker.network.dialects import Dialect, Header, Records, Regions
 from strandline.broker.network.request_context import RequestContext
-from strandline.broker.network.response_slot import ResponseSlot
+from strandline.broker.network.response_slot import DROPPED, WITH_ERROR, ResponseSlot
 from strandline.protocol.api import Api
 from strandline.protocol.errors import ErrorCode, LocalProtocolError
 from strandline.protocol.messages import Message, Request
@@ -75,6 +75,7 @@ class RequestInHand(msgspec.Struct, Generic[M], eq=False):
         for hook in self._take_hooks():
             hook(None, ())
         if self.slot.head is None and not self.connection.closed:
+            self.slot.answered = DROPPED
             self.connection.fill(self.slot, b"", (), 0)
 
     def refuse(self, code: ErrorCode, text: str) -> None:
@@ -116,7 +117,8 @@ class RequestInHand(msgspec.Struct, Generic[M], eq=False):
         """Count those of an answer that is about to leave, and of no other."""
         counts = self.connection.counts.row(self.header.api_key, self)
         if counts.note_errors(answer):
-            self.slot.note_error(counts)
+            self.slot.answered = WITH_ERROR
+            self.connection.has_errors = True
 
     def _take_hooks(self) -> tuple[AnswerHook, ...]:
         hooks, self.hooks = self.hooks, ()

@@ -28,14 +28,14 @@ from typing import Any, NamedTuple, Protocol
 
 import trio
 
-from strandline.broker.network.burst_counts import any_of, by_api, count_burst
+from strandline.broker.network.burst_counts import count_burst, count_mixed_burst, size_of_any
 from strandline.broker.network.connection import Brake, Connection, Debt
 from strandline.broker.network.dialects import Dialect
 from strandline.broker.network.held_bytes import Charge, HeldBytes
 from strandline.broker.network.limits import ByteBudget
 from strandline.broker.network.regions import Warm, read_here
 from strandline.broker.network.request import Remainder, RequestInHand
-from strandline.broker.network.request_counts import FETCH, NOT_YET, CountsByApi
+from strandline.broker.network.request_counts import FETCH, NOT_YET, CountsByApi, RequestTimes
 from strandline.broker.network.unflushed_connections import UnflushedConnections
 from strandline.broker.steps import InSteps
 from strandline.protocol.api import APIS, Api, ApiKey, Scheduling
@@ -101,6 +101,7 @@ class _Queued(NamedTuple):
     request: RequestInHand[Request]
     charge: Charge
     remainder: Remainder | None
+    times: RequestTimes | None
 
 
 _Work = _Queued | Callable[[], Awaitable[None]]
@@ -262,29 +263,35 @@ class RequestChannel:
             if requests:
                 first = requests[0]
                 connection, key = first.connection, first.header.api_key
-                if connection.all_sent_at >= taken_at and not is_mixed:
+                if is_mixed:
+                    count_mixed_burst(connection, requests, taken_at, begun_at)
+                    return unfinished
+                row = self._rows[key]
+                if key == FETCH and first.context.is_inter_broker:
+                    row = self.counts.row(key, first)
+                if connection.all_sent_at >= taken_at:
                     # Nearly all bursts end here, so that it is written out: a call would cost as much again.
-                    row = self._rows[key]
-                    if key == FETCH and first.context.is_inter_broker:
-                        row = self.counts.row(key, first)
                     row.untimed += len(requests)
                     if connection.all_sent_at >= row.timed_from:
-                        size_bytes = any_of(requests, taken_at).header.size_bytes
+                        size_bytes = size_of_any(requests, taken_at)
                         row.time_burst(len(requests), size_bytes, taken_at, connection.left_at, connection.all_sent_at)
-                elif is_mixed:
-                    for group in by_api(requests):
-                        count_burst(connection, group, taken_at, begun_at)
                 else:
-                    count_burst(connection, requests, taken_at, begun_at)
+                    count_burst(connection, row, requests, taken_at, begun_at)
         else:
             self.flush_responses()
         return unfinished
 
     async def enqueue(
-        self, request: RequestInHand[Request], charge: Charge, remainder: Remainder | None = None
+        self,
+        request: RequestInHand[Request],
+        charge: Charge,
+        remainder: Remainder | None = None,
+        times: RequestTimes | None = None,
     ) -> None:
         """Put a request that is not inline in line, or an inline request's remainder; waits while its queue is full.
-        Its connection is muted by now. charge: of its bytes, which are released here, however it ends."""
+        Its connection is muted by now. charge: of its bytes, which are released here, however it ends.
+
+        times: of one that is not inline; when it is begun and done is written down there."""
         line = self._steps if isinstance(remainder, InSteps) else self._lines[request.api.scheduling]
         queue = line.queue
         try:
@@ -293,7 +300,7 @@ class RequestChannel:
         except BaseException:
             charge.release()
             raise
-        queue.put(_Queued(request, charge, remainder))
+        queue.put(_Queued(request, charge, remainder, times))
 
     def budget_of(self, api: Api) -> ByteBudget:
         """Where bytes of this API's requests are charged."""
@@ -337,8 +344,7 @@ class RequestChannel:
         line.tasks.discard(number)
 
     async def _handle_queued(self, queued: _Queued) -> None:
-        request = queued.request
-        times = request.slot.times if queued.remainder is None else None
+        request, times = queued.request, queued.times
         if times is not None:
             times.begun_at = trio.current_time()
         try:
@@ -350,6 +356,8 @@ class RequestChannel:
                     times.handled_at = trio.current_time()
                 request.respond(answer)
         except Exception as error:
+            if times is not None and times.handled_at < 0:
+                times.handled_at = trio.current_time()
             self._answer_failure(request, error)
         finally:
             queued.charge.release()

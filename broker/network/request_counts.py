@@ -16,8 +16,8 @@ those that take five milliseconds or more, or wait for a handler. Of quicker bur
 and stands for all since the one before, apart for those that are answered at once and those that have to wait for it:
 two hundred in a second, where percentiles of Kafka's are of a thousand in five minutes. It is the first one that is
 *taken* when the five are over: how long it takes has no say in that, or long ones would be met more often. Of several
-requests one has its size noted, which stands for all. Only those that stay behind carry `RequestTimes` with them, until
-their answer has left.
+requests one has its size noted, which stands for all. Those that stay behind have one `RequestTimes` for each burst,
+until their answers have left (`CountedLater`).
 
 Buckets end at round numbers, those that are told of among them (`at_most`), a fifth above each other at most. Where
 each value belongs is found for many at once, when they are sorted: that costs a tenth of looking each one up.
@@ -112,11 +112,11 @@ class RequestCounts:
 
     __slots__ = (
         "_last_timed",
-        "_last_way",
         "_timed",
         "answered",
         "errors",
         "failed",
+        "last_way",
         "requests",
         "sizes",
         "timed_from",
@@ -132,7 +132,7 @@ class RequestCounts:
         self.answered = 0
         """Those whose answer is with the kernel, and those without an answer that are handled."""
         self.failed = 0
-        """Those of them in whose answer an error code stood; of a burst that goes on, such answers already."""
+        """Those of them in whose answer an error code stood."""
         self.errors: dict[int, int] = {}
         """Error code → how often it stood in an answer."""
         self.sizes = Buckets(LIMITS_BYTES)
@@ -160,8 +160,8 @@ class RequestCounts:
         """Requests that had to wait, were answered quickly all the same, and that no timed ones stand for yet."""
         self.ways_timed_from = NOT_YET
         """Monotonic seconds: of those that are taken then and have to wait, the next ones are timed."""
-        self._last_way: tuple[Way, Sequence[float]] | None = None
-        """What such timed ones were, and what was noted of them."""
+        self.last_way: tuple[Way, Sequence[float]] | None = None
+        """What such timed ones were, and what was noted of them; before there are any, some other quick one."""
 
     def time_burst(self, count: int, size_bytes: int, taken_at: float, left_at: float, sent_at: float) -> None:
         """So many requests were answered in their burst, at its end: the latest of the `untimed`, and `timed_from` is
@@ -179,6 +179,13 @@ class RequestCounts:
         if len(self._timed) >= COUNTED_TOGETHER:
             self._settle_timed()
 
+    def is_way_timed(self, taken_at: float) -> bool:
+        """Whether those of a burst that wait are the next ones to be timed; if so, the five milliseconds begin anew."""
+        is_timed = taken_at >= self.ways_timed_from
+        if is_timed:
+            self.ways_timed_from = taken_at + QUICK_S
+        return is_timed
+
     def settle(self) -> Iterator[None]:
         """Count all that is done, before somebody looks; step by step."""
         if self.untimed:
@@ -187,8 +194,8 @@ class RequestCounts:
         if self._timed:
             self._settle_timed()
             yield
-        if self.untimed_ways and self._last_way is not None:
-            last, numbers = self._last_way
+        if self.untimed_ways and self.last_way is not None:
+            last, numbers = self.last_way
             self.note_way((self.untimed_ways, last[1], last[2]), numbers)
             self.untimed_ways = 0
         for way in list(self.ways):
@@ -219,7 +226,7 @@ class RequestCounts:
         a part of the untimed ones."""
         stands_for = self.untimed_ways * count // of
         self.untimed_ways -= stands_for
-        self._last_way = way, numbers
+        self.last_way = way, numbers
         if stands_for:
             self.note_way((stands_for, way[1], way[2]), numbers)
 
@@ -291,7 +298,8 @@ class RequestTimes(msgspec.Struct, gc=False):
 
     size_bytes: of one of them, which stands for all. begun_at: NOT_YET where they were handled in their burst.
     handled_at: NOT_YET where they were answered there. timed: how many of them are still to stand for others if they
-    are quick; 0: others stand for them then; `EACH`: each stands for itself."""
+    are quick; 0: others stand for them then; `EACH`: each stands for itself. first, end: which places of their
+    connection's order they have, where they leave later (`CountedLater`)."""
 
     counts: RequestCounts
     size_bytes: int
@@ -299,6 +307,8 @@ class RequestTimes(msgspec.Struct, gc=False):
     begun_at: float = NOT_YET
     handled_at: float = NOT_YET
     timed: int = EACH
+    first: int = 0
+    end: int = 0
 
     def took(self, count: int, answered_at: float, left_at: float, sent_at: float) -> None:
         """The answers to so many of them took the same way, and are with the kernel."""
@@ -306,15 +316,17 @@ class RequestTimes(msgspec.Struct, gc=False):
         is_quick = of >= 0 and sent_at - self.taken_at < QUICK_S
         if is_quick:
             counts.untimed_ways += count
-            if not of:
+            if not of and counts.last_way is not None:
                 return
         way = count, self.begun_at >= 0, self.handled_at >= 0
         numbers = (self.size_bytes, self.taken_at, self.begun_at, self.handled_at, answered_at, left_at, sent_at)
-        if is_quick:
+        if not is_quick:
+            counts.note_way(way, numbers)
+        elif of:
             self.timed = of - count
             counts.note_share(way, numbers, count, of)
         else:
-            counts.note_way(way, numbers)
+            counts.last_way = way, numbers
 
     def failed(self) -> FailedTimes:
         """Of such a request, in whose answer an error stands."""

@@ -23,8 +23,6 @@ import enum
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-import trio
-
 from strandline.broker.network.connection import Connection
 from strandline.broker.network.dialects import PREFIX_BYTES, Dialect, Header
 from strandline.broker.network.limits import ConnectionLimits
@@ -78,6 +76,7 @@ class Leaving:
     taken_at: float
     """When they came, in monotonic seconds."""
     fault: str | None = None
+    queued_times: RequestTimes | None = None
     is_begun: bool = False
     """The remainder is in line or being done: it answers its request itself."""
 
@@ -104,8 +103,8 @@ class Leaving:
     def note_held(self, seconds: float) -> None:
         """It waited for no handler meanwhile."""
         self.taken_at += seconds
-        if self.queued is not None and (times := self.queued.slot.times) is not None:
-            times.taken_at += seconds
+        if self.queued_times is not None:
+            self.queued_times.taken_at += seconds
 
     def drop(self) -> None:
         """The connection ends before the turn of what is left: that is never answered, and nobody waits for it."""
@@ -144,7 +143,7 @@ class RequestReader:
         queued: RequestInHand[Request] | None = None
         unfinished: Unfinished | None = None
         connection.expected_bytes = 0
-        taken_at = trio.current_time()
+        taken_at = connection.now()
         try:
             dialect = connection.dialect or self._pick_dialect(connection, buffer, have)
             if dialect is None:
@@ -208,7 +207,12 @@ class RequestReader:
             key, size_bytes = queued.header.api_key, queued.header.size_bytes
             counts = self._channel.counts.row(key, queued)
             counts.requests += 1
-            queued.slot.times = RequestTimes(counts, size_bytes, leaving.taken_at)
+            leaving.queued_times = times = RequestTimes(counts, size_bytes, leaving.taken_at)
+            slots, later = connection.slots, connection.later
+            if slots and slots[-1] is queued.slot:  # it is open, and there will be an answer
+                times.end = later.left + len(slots)
+                times.first = times.end - 1
+                later.stay(times)
         if is_shared:
             leaving.own_bytes()
         self.leaving[connection] = leaving

@@ -7,8 +7,8 @@ What the machine does beside it lasts for longer than a turn, and so strikes bot
 
 Each module of the hot path is compiled a second time, without the lines that count, and a timer gives its functions
 the one code or the other. What is left are the looks at the clock that end a burst, which deadlines and idle
-connections need, too. A module in which no line counts any more, or which cannot be compiled without it, ends the
-process: then this table is to be mended.
+connections need, too, and what connections note of the order in which answers leave. A module in which no line counts
+any more, or which cannot be compiled without it, ends the process: then this table is to be mended.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from types import CodeType, FunctionType, ModuleType
 from typing import NamedTuple
 
 COUNTING = {
-    "strandline.broker.network.request_channel": r"first = requests\[0\]\n(?s:.*?) count_burst\(connection, requests,",
+    "strandline.broker.network.request_channel": (
+        r"first = requests\[0\]\n(?s:.*?) count_burst\(connection, row, requests,"
+    ),
     "strandline.broker.network.request_reader": r"if api is not last_api:\n",
     "strandline.broker.network.connection": r"self\.counts\.\w+_bytes \+= ",
     "strandline.broker.replication.appends": r"counts\.\w+ \+= |size_bytes \+= batch\.",

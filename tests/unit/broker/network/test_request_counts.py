@@ -260,8 +260,8 @@ def answer_later(counts: RequestCounts, count: int, taken_at: float) -> RequestT
     """Of a burst that has to wait, as `count_burst` has it counted; the answers are told to it."""
     counts.requests += count
     times = RequestTimes(counts, 100, taken_at, handled_at=taken_at, timed=0)
-    if taken_at >= counts.ways_timed_from:
-        counts.ways_timed_from, times.timed = taken_at + QUICK_S, count
+    if counts.is_way_timed(taken_at):
+        times.timed = count
     return times
 
 
@@ -293,15 +293,15 @@ def test_of_those_that_wait_each_slow_one_stands_for_itself() -> None:
     assert 3000 - counts.total.at_most([0.005])[0] == 10
 
 
-def test_what_waits_while_nothing_was_timed_yet_is_counted_when_something_was() -> None:
+def test_what_waits_while_nothing_was_timed_yet_stands_for_itself() -> None:
     counts = RequestCounts()
     first, second = (answer_later(counts, 1, at) for at in (100.0, 100.001))
     second.took(1, 100.002, 100.002, 100.002)
     settle(counts)
-    assert (counts.requests, counts.answered) == (2, 0)
+    assert (counts.requests, counts.answered, counts.total.total) == (2, 1, pytest.approx(0.001))
     first.took(1, 100.003, 100.003, 100.003)
     settle(counts)
-    assert (counts.answered, counts.total.total) == (2, pytest.approx(0.006))
+    assert (counts.answered, counts.total.total) == (2, pytest.approx(0.004))
 
 
 def test_however_large_bursts_are_little_is_noted_and_each_step_counts_little() -> None:
