@@ -39,7 +39,6 @@ from strandline.broker.quotas.holding import (
     InLineToPay,
     PaidFrame,
     Passage,
-    Passed,
     TimeOwed,
     end_passage,
     is_owed,
@@ -125,7 +124,14 @@ class QuotaGate:
         if sensor is None:
             return handler(request)
         if (paid := request.connection.before_frame) is None and must_wait(request.connection, sensor, now):
-            return Held(InLine(sensor, request.header.size_bytes, has_answer=request.message.has_answer))
+            return Held(
+                InLine(
+                    sensor,
+                    request.header.size_bytes,
+                    has_answer=request.message.has_answer,
+                    find_passed=self._finder(self._spent, request),
+                )
+            )
         # What was received by a quota that counts no more is charged to the one that does.
         size_bytes = 0 if isinstance(paid, PaidFrame) and paid.sensor is sensor else request.header.size_bytes
         if owed_s := sensor.take(size_bytes, now) if size_bytes else sensor.held_s(now):
@@ -140,7 +146,7 @@ class QuotaGate:
         if sensor is None:
             return handler(request)
         if must_wait(request.connection, sensor, now):
-            return Held(InLine(sensor))
+            return Held(InLine(sensor, find_passed=self._finder(self._spent, request)))
         # Else one answer could take what the quota gives in a minute.
         most_bytes = max(int(sensor.meter.bound * self._consumed.windows.size_s), 1)
         if most_bytes < message.max_bytes:
@@ -193,11 +199,10 @@ class QuotaGate:
             remainder = watch.timed(partial(handler, request))
         finally:
             watch.charge()
-        if remainder is None:
-            return None
         if isinstance(remainder, Held):
             request.hooks = hooks
-            return Held(Passed(sensor, remainder.brake))
+        if remainder is None or isinstance(remainder, Held):
+            return remainder
         if isinstance(remainder, InSteps):
             return _TimedSteps(watch, remainder)
         return partial(_await_timed, watch, remainder)

@@ -9,8 +9,10 @@ A request that queues for its handler (`Passage`) stands in that line before, an
 those that share a quota one at a time is on its way there. Or many that came at once would pass before the first of
 them is counted. Others do not wait for what is on its way: nothing is owed for that yet.
 
-Where a client has quotas of time and of bytes its request waits for its time first, then in the line of bytes, and is
-handled at its turn there, whatever is owed of time by then (`Passed`).
+Where a client has quotas of time and of bytes its request waits for its time first, then in the line of bytes. Others
+may have taken time since: at its turn there it keeps its place until nothing is owed of time either, and comes before
+all in the line of time, since it has been the first of them (`Sensor.ahead`). Did it not wait, all that have passed the
+one line would be handled at a stretch; did it lose its place in the other, some would never be.
 
 Where the quota is altered or removed everybody is let go at once (`let_go`), and what is in line comes to the gate
 again, frames that are still to be received, too. Where another one begins to count for some of them, these go, and the
@@ -79,23 +81,39 @@ class Muted(_Waiting):
 class InLine(_Waiting):
     """See the module."""
 
-    def __init__(self, sensor: Sensor, size_bytes: int = 0, *, has_answer: bool = True) -> None:
-        """size_bytes: of the request, where these are what it is charged."""
+    def __init__(
+        self,
+        sensor: Sensor,
+        size_bytes: int = 0,
+        *,
+        has_answer: bool = True,
+        find_passed: Callable[[], Sensor | None] = lambda: None,
+    ) -> None:
+        """size_bytes: of the request, where these are what it is charged. find_passed: the sensor that counts now whose
+        line the request has passed."""
         super().__init__(sensor)
         self._size_bytes = size_bytes
         self._has_answer = has_answer
+        self._find_passed = find_passed
 
     async def wait(self, connection: Connection) -> None:
-        sensor = self._sensor
         connection.droppable_from = self._droppable_from()
-        sensor.line[connection] = self._size_bytes
+        try:
+            await self._stand(connection, self._sensor.line)
+        finally:
+            connection.droppable_from = math.inf
+
+    async def _stand(self, connection: Connection, line: dict[Connection, int]) -> None:
+        sensor = self._sensor
+        line[connection] = self._size_bytes
         try:
             await connection.wait_for_time(lambda: self._turn_at(connection))
+            if (passed := self._find_passed()) is not None:
+                await InLine(passed)._stand(connection, passed.ahead)
             if not connection.closed and not self._counts_elsewhere:
                 sensor.turn_of = connection
         finally:
-            connection.droppable_from = math.inf
-            del sensor.line[connection]
+            del line[connection]
             wake_next(sensor)
 
     def _droppable_from(self) -> float:
@@ -111,24 +129,9 @@ class InLine(_Waiting):
         now = trio.current_time()
         if self._is_let_go(connection):
             return now
-        if next(iter(self._sensor.line)) is not connection:
+        if self._sensor.first_in_line is not connection:
             return math.inf
         return now + self._sensor.meter.owed_s(now)
-
-
-class Passed:
-    """A `Brake`, of a request that has passed one line and waits in another: it does not wait in the first one again.
-    Or it would lose its place in the second, and of many that owe in both lines some would never be handled."""
-
-    def __init__(self, sensor: Sensor, brake: Brake) -> None:
-        """sensor: of the line that is passed. brake: what it waits for."""
-        self._sensor = sensor
-        self._brake = brake
-
-    async def wait(self, connection: Connection) -> None:
-        await self._brake.wait(connection)
-        if not connection.closed:
-            self._sensor.turn_of = connection
 
 
 class Passage:
@@ -220,7 +223,7 @@ class TimeOwed(_Waiting):
 
     def _settled_at(self) -> float:
         sensor, now = self._sensor, trio.current_time()
-        return math.inf if sensor.line else now + sensor.meter.owed_s(now)
+        return math.inf if sensor.first_in_line else now + sensor.meter.owed_s(now)
 
 
 def pay(connection: Connection, sensor: Sensor, size_bytes: int) -> None:
@@ -245,7 +248,7 @@ def must_wait(connection: Connection, sensor: Sensor, now: float) -> bool:
 
 def is_owed(sensor: Sensor, now: float) -> bool:
     """Whether the request of a connection that comes now would go into the line."""
-    return not sensor.meter.is_free(now) or bool(sensor.line)
+    return not sensor.meter.is_free(now) or sensor.first_in_line is not None
 
 
 def end_passage(connection: Connection, sensor: Sensor) -> None:
@@ -259,8 +262,8 @@ def end_passage(connection: Connection, sensor: Sensor) -> None:
 
 def wake_next(sensor: Sensor) -> None:
     """Have who is first in line look whether it is its turn; where nobody is, those who wait for that."""
-    for first in sensor.line:
-        first.wake()
+    if sensor.first_in_line is not None:
+        sensor.first_in_line.wake()
         return
     for connection in sensor.unreceived:
         connection.wake()
@@ -275,5 +278,5 @@ def let_go(sensor: Sensor) -> None:
 
 def ask_again(sensor: Sensor) -> None:
     """Another table of quotas counts: who waits for this sensor looks whether it still does."""
-    for connection in (*sensor.muted, *sensor.line, *sensor.passing, *sensor.unreceived):
+    for connection in (*sensor.muted, *sensor.ahead, *sensor.line, *sensor.passing, *sensor.unreceived):
         connection.wake()

@@ -46,12 +46,14 @@ class Windows(NamedTuple):
 
 
 class Sensor:
-    """What those pass together who share a quota. `line`, `muted`, `passing` and `unreceived` are of `holding`: whose
-    requests wait for their turn, in order, who is not read until a time, whose request is on its way to its handler,
-    with those behind it that are to go there, too, and whose large frames are not received until there is room for
-    them, or nothing is owed."""
+    """What those pass together who share a quota. The rest is of `holding`. `line`: whose requests wait for their turn,
+    in order. `ahead`: whose come before these, since they were the first in line already and are now the first in
+    another one. `muted`: who is not read until a time. `passing`: whose request is on its way to its handler, with
+    those behind it that are to go there, too. `unreceived`: whose large frames are not received until there is room
+    for them, or nothing is owed."""
 
     __slots__ = (
+        "ahead",
         "changes",
         "client_id",
         "entity",
@@ -82,6 +84,7 @@ class Sensor:
         """How often it was exceeded."""
         self.used_at = 0.0
         self.line: dict[Any, int] = {}  # with the bytes of each; of time it is not known what a request takes
+        self.ahead: dict[Any, int] = {}
         self.muted: dict[Any, None] = {}
         self.passing: dict[Any, None] = {}
         self.unreceived: dict[Any, None] = {}
@@ -90,13 +93,18 @@ class Sensor:
         self.turn_of: object = None
         """Whose request may pass, whatever is owed: it has been the first in line."""
 
+    @property
+    def first_in_line(self) -> Any:
+        """Whose request has its turn when nothing is owed."""
+        return next(iter(self.ahead or self.line), None)
+
     def is_idle(self, now: float) -> bool:
         """Nobody used it for an hour, nobody waits for it, nothing is owed."""
-        return now - self.used_at >= IDLE_S and not self.line and not self.muted and self.meter.is_free(now)
+        return now - self.used_at >= IDLE_S and not self.first_in_line and not self.muted and self.meter.is_free(now)
 
     def is_as_new(self, now: float) -> bool:
         """Nothing is lost with it but a figure: nothing is owed, all is saved up, nobody waits for it."""
-        waits = self.line or self.muted or self.passing or self.unreceived
+        waits = self.first_in_line or self.muted or self.passing or self.unreceived
         return not waits and self.meter.is_as_new(now)
 
     def held_s(self, now: float) -> float:

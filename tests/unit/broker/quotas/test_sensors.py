@@ -79,7 +79,7 @@ def test_who_shared_one_has_a_sensor_of_its_own_when_there_is_a_place_again(monk
     assert sensors.of("alice", "app", 2.1) is own
 
 
-@pytest.mark.parametrize("place", ["line", "muted", "passing", "unreceived"])
+@pytest.mark.parametrize("place", ["line", "ahead", "muted", "passing", "unreceived"])
 def test_who_waits_for_a_sensor_keeps_it(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_SENSORS", 1)
     sensors = sensors_with({QuotaEntity(client_id=DEFAULT): 5.0})
