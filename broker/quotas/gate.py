@@ -133,7 +133,8 @@ class QuotaGate:
                 )
             )
         # What was received by a quota that counts no more is charged to the one that does.
-        size_bytes = 0 if isinstance(paid, PaidFrame) and paid.sensor is sensor else request.header.size_bytes
+        is_paid = isinstance(paid, PaidFrame) and paid.counts_for(sensor)
+        size_bytes = 0 if is_paid else request.header.size_bytes
         if owed_s := sensor.take(size_bytes, now) if size_bytes else sensor.held_s(now):
             mute(request.connection, sensor, owed_s)
             request.note_throttled(owed_s)

@@ -191,14 +191,19 @@ class PaidFrame:
     """A large frame was charged before it was received."""
 
     def __init__(self, sensor: Sensor, size_bytes: int) -> None:
-        self.sensor = sensor
+        self._sensor = sensor
         self._size_bytes = size_bytes
         self._counted = sensor.meter.counted
         self._changes = sensor.changes
 
+    def counts_for(self, sensor: Sensor) -> bool:
+        """Whether it was charged by the quota by which that one counts now. Its client may have another sensor by then:
+        one that is as new loses its place, and who shared one gets a place."""
+        return sensor.entity == self._sensor.entity
+
     def give_back(self, missing_bytes: int) -> None:
         """So much of it never came: or two hundred bytes that announce a hundred megabytes would hold everybody."""
-        sensor = self.sensor
+        sensor = self._sensor
         if missing_bytes and sensor.changes == self._changes:
             sensor.give_back(missing_bytes, self._counted * missing_bytes / self._size_bytes)
             wake_next(sensor)

@@ -1,7 +1,8 @@
-"""Requests that are under way while their quota is removed, or another one begins to count."""
+"""Requests that are under way while their quota is removed, another one begins to count, or their sensor goes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,10 +10,17 @@ import trio
 from trio.testing import MockClock
 
 from strandline.broker.network.request import RequestInHand
-from strandline.broker.quotas.entities import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, QuotaEntity
+from strandline.broker.quotas import sensors as module
+from strandline.broker.quotas.entities import (
+    CONSUMER_BYTE_RATE,
+    DEFAULT,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    QuotaEntity,
+)
 from strandline.broker.quotas.gate import QuotaGate
 from strandline.broker.quotas.holding import ask_again, let_go
-from strandline.broker.quotas.sensors import Sensors
+from strandline.broker.quotas.sensors import Sensor, Sensors
 from strandline.protocol.api import API_OF
 from strandline.protocol.messages import (
     ApiVersionsRequest,
@@ -29,6 +37,7 @@ from strandline.protocol.messages import (
     ProduceResponse,
     Request,
 )
+from support.pipeline import Pipeline
 from support.quota_gate import EVERYBODY, RECORDS, gated
 from support.raw_client import produce_request, request_frame
 
@@ -107,3 +116,58 @@ async def test_a_request_counts_under_the_quota_that_counts_when_it_is_done(
         began = trio.current_time()
         await client.request(MetadataRequest())
         assert (told.throttle_time_ms > 0, trio.current_time() - began > 1) == (is_held, is_held)
+
+
+RATE = 1_000_000
+LARGE_BYTES = 2 * RATE
+COMES_IN_S = 9
+"""It takes so long that all is saved up again when it has come."""
+OTHER = "ANONYMOUS", "other"
+
+
+async def large_frame(pipeline: Pipeline, meanwhile: Callable[[], object]) -> int:
+    """Sent slowly by who calls itself app; returns `throttle_time_ms` of its answer."""
+    client = await pipeline.connect()
+    await client.request(ApiVersionsRequest(client_id="app"))
+    frame = request_frame(produce_request(LARGE_BYTES), attachments=bytes(LARGE_BYTES))
+    await client.send(frame[:RATE])
+    await trio.sleep(COMES_IN_S)
+    meanwhile()
+    await client.send(frame[RATE:])
+    response = await client.response()
+    assert response is not None and isinstance(response.message, ProduceResponse)
+    return response.message.throttle_time_ms
+
+
+@pytest.mark.parametrize("has_place", [True, False], ids=["loses its place", "gets a place"])
+async def test_a_large_frame_is_charged_once_though_another_sensor_counts_its_client_when_it_has_come(
+    has_place: bool, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_SENSORS", 1)
+    async with gated(PRODUCER_BYTE_RATE, RATE) as (pipeline, _, by_key, _):
+        sensors = by_key[PRODUCER_BYTE_RATE]
+        sensors.set_bounds({QuotaEntity(client_id=DEFAULT): RATE}, 0.0)
+        paid_by = list[Sensor]()
+
+        def come(amount: float) -> None:
+            other = sensors.of(*OTHER, trio.current_time())
+            assert other is not None
+            other.take(amount, trio.current_time())
+
+        def meanwhile() -> None:
+            paid_by.extend(each for each in sensors if each.throttled and each.client_id != OTHER[1])
+            come(0)
+
+        if not has_place:
+            come(LARGE_BYTES)
+        assert await large_frame(pipeline, meanwhile) == 0
+        counts = sensors.of("ANONYMOUS", "app", trio.current_time())
+        assert counts is not None and counts.client_id == "app" and [counts] != paid_by and len(paid_by) == 1
+
+
+async def test_a_large_frame_is_charged_by_the_quota_that_counts_when_it_has_come(autojump_clock: MockClock) -> None:
+    async with gated(PRODUCER_BYTE_RATE, RATE) as (pipeline, _, by_key, _):
+        own = QuotaEntity("ANONYMOUS", "app")
+        sensors = by_key[PRODUCER_BYTE_RATE]
+        told_ms = await large_frame(pipeline, lambda: sensors.set_bounds({EVERYBODY: RATE, own: RATE}, 0.0))
+        assert told_ms > 0
