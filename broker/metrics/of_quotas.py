@@ -31,7 +31,8 @@ TOKENS = "kafka_server_quota_tokens"
 ACCEPT_RATE = "kafka_server_socket_server_metrics_connection_accept_rate"
 _RATES = {
     RATE: "Bytes per second of whom a quota counts for",
-    REQUEST_TIME: "Percent of the event loop's time that requests take of whom a quota counts for",
+    REQUEST_TIME: "Percent of the event loop's time that requests take of whom a quota counts for, writing and sending "
+    "at the end of their bursts included",
     MUTATION_RATE: "Partitions per second that are created and deleted by whom a quota counts for",
 }
 _RATE_OF = {"Produce": RATE, "Fetch": RATE, "Request": REQUEST_TIME, "ControllerMutation": MUTATION_RATE}

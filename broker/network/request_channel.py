@@ -64,6 +64,9 @@ there is nothing to do for it. What the gate's handler raises is answered as a h
 The answer it meets by `RequestInHand.on_answer`. Its request goes on to the handler as the same object: what leaves a
 burst takes along what that object holds."""
 
+EndOfBurst = Callable[[], None]
+"""Writes what the burst appended, and sends the answers that are ready."""
+
 
 class Held(NamedTuple):
     """What a gate returns instead of calling the handler of an inline API where the request has to wait: it stays in
@@ -163,7 +166,7 @@ class RequestChannel:
         handlers: Mapping[ApiKey, Handler],
         gates: Sequence[Gate] = (),
         dialects: Sequence[Dialect],
-        end_of_burst: Callable[[], None],
+        end_of_burst: EndOfBurst,
         unflushed_connections: UnflushedConnections,
         work: WorkQueue,
         warm: Warm = read_here,
@@ -180,7 +183,7 @@ class RequestChannel:
         self._lasting_gates = tuple(gates)
         self._behind_gates = dict(handlers)
         self._handlers = self._gated(())
-        self._end_of_burst = end_of_burst
+        self._plain_end = self._end_of_burst = end_of_burst
         self._log = RateLimited(log)
         self._nursery: trio.Nursery | None = None
         data = _Line(work, ByteBudget(max_queued_bytes), "request handler", num_handlers)
@@ -213,10 +216,11 @@ class RequestChannel:
         self.dirty = unflushed_connections.dirty
         self.flush_responses = unflushed_connections.flush
 
-    def switch_gate(self, gate: Gate | None) -> None:
+    def switch_gate(self, gate: Gate | None, end_burst: Callable[[EndOfBurst], None] | None = None) -> None:
         """Put a gate before all others, outermost, in place of the one that this put there before: what is not needed
-        for the time being costs nothing."""
+        for the time being costs nothing. end_burst: calls the end of each burst, for a gate that has to do with it."""
         self._handlers = self._gated(() if gate is None else (gate,))
+        self._end_of_burst = self._plain_end if end_burst is None else partial(end_burst, self._plain_end)
 
     def _gated(self, outermost: Sequence[Gate]) -> dict[ApiKey, Handler]:
         handlers = self._behind_gates

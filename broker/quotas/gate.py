@@ -4,11 +4,15 @@
 |---|---|---|
 | producer_byte_rate | the bytes of Produce requests | as they come |
 | consumer_byte_rate | the record batches in answers to Fetch | as they leave; left out while something is owed |
-| request_percentage | time of the event loop in handlers, of any API | as they return; waiting costs nothing |
+| request_percentage | time of the event loop in handlers, of any API, and at the end of bursts | as these return |
 | controller_mutation_rate | partitions created and deleted | `mutations` |
 
 What is counted while a request is under way, and what its answer tells, goes by the quota that counts by then: where it
 was removed, nothing is charged, told or held.
+
+Of time only what the loop is busy with is counted: waiting costs nothing. The end of a burst, in which its appends are
+written and its answers sent, is paid by the first request of it that is counted at all. A burst is of one connection,
+so that it is one client's nearly always, and a share by number would let who adds cheap requests pay less.
 
 This gate stands before the handlers only while there is such a quota (`RequestChannel.switch_gate`). Exempt is what
 brokers ask of each other, who show the key of whom they ask (`membership/broker_key`).
@@ -32,7 +36,7 @@ import trio
 from strandline.broker.network.connection import Connection
 from strandline.broker.network.dialects import Regions
 from strandline.broker.network.request import RequestInHand
-from strandline.broker.network.request_channel import Handler, Held
+from strandline.broker.network.request_channel import EndOfBurst, Handler, Held
 from strandline.broker.quotas.entities import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from strandline.broker.quotas.holding import (
     InLine,
@@ -70,6 +74,8 @@ class QuotaGate:
         self._consumed = sensors[CONSUMER_BYTE_RATE]
         self._spent = sensors[REQUEST_PERCENTAGE]
         self._clock = clock
+        self._payer: _Watch | None = None
+        """Of the end of the burst that is under way."""
 
     def __call__(self, api: Api, handler: Handler) -> Handler:
         if api.inter_broker_only:
@@ -194,19 +200,32 @@ class QuotaGate:
             return handler(request)
         if must_wait(request.connection, sensor, now):
             return Held(InLine(sensor, has_answer=request.message.has_answer))
-        hooks = request.hooks
+        hooks, payer = request.hooks, self._payer
         watch = _Watch(self._clock, self._finder(self._spent, request), request)
+        self._payer = payer or watch
         try:
             remainder = watch.timed(partial(handler, request))
         finally:
             watch.charge()
         if isinstance(remainder, Held):
-            request.hooks = hooks
+            request.hooks, self._payer = hooks, payer
         if remainder is None or isinstance(remainder, Held):
             return remainder
         if isinstance(remainder, InSteps):
             return _TimedSteps(watch, remainder)
         return partial(_await_timed, watch, remainder)
+
+    def end_burst(self, end: EndOfBurst) -> None:
+        """Call the end of a burst: a further step of the request that pays for it. An answer that is made in it tells
+        of what it has taken by then."""
+        payer, self._payer = self._payer, None
+        if payer is None:
+            end()
+            return
+        try:
+            payer.timed(end)
+        finally:
+            payer.charge()
 
     async def _timed_queued(self, handler: Handler, request: RequestInHand[Request]) -> Any:
         sensor = self._sensor(self._spent, request, trio.current_time())

@@ -98,7 +98,7 @@ class Quotas:
                 channel.switch_gate(None)
                 channel.before_large = channel.debt_of = channel.passage_of = None
                 return
-            channel.switch_gate(lambda api, handler: gate(api, mutations(api, handler)))
+            channel.switch_gate(lambda api, handler: gate(api, mutations(api, handler)), gate.end_burst)
             channel.before_large, channel.debt_of = gate.before_large, gate.debt_of
             channel.passage_of = gate.passage_of
 

@@ -14,6 +14,7 @@ import trio
 from trio.testing import MockClock
 
 from strandline.broker.quotas.gate import QuotaGate
+from strandline.broker.replication.burst import Burst
 from strandline.client.connection import Connection
 from strandline.client.errors import ClientError
 from strandline.client.quotas import QuotaOwner
@@ -51,6 +52,7 @@ from support.quota_cluster import (
     during,
     fetch,
     kafka_client,
+    kafka_produce,
     produce,
 )
 
@@ -80,14 +82,14 @@ async def anew(cluster: MemoryCluster, client_ids: Iterator[str], act: Callable[
 
 class CostlyHandlers:
     """The clock of a gate: what is timed by it takes COST_S, though no time passes. It is looked at when a handler
-    begins, when it answers and when it ends."""
+    begins and ends, when the end of its burst does, and within one of them, when it answers: three thirds."""
 
     def __init__(self) -> None:
         self.looks = 0
 
     def __call__(self) -> float:
         self.looks += 1
-        return self.looks * COST_S / 2
+        return self.looks * COST_S / 3
 
 
 @asynccontextmanager
@@ -126,6 +128,7 @@ async def test_the_time_of_the_event_loop_is_held_whatever_its_clients_try(
         fair, kafka = await connect(cluster, "fair"), await kafka_client(cluster)
         many = [await connect(cluster, f"dodger-{number}") for number in range(8)]
         forger, asker = await connect(cluster, "broker-2"), await connect(cluster, "asker")
+        writer = await connect(cluster, "writer")
         sensors = cluster.broker(1).quotas.sensors["request_percentage"]
         spent_s, fresh = 0.0, names()
         looks, configs = (
@@ -133,7 +136,7 @@ async def test_the_time_of_the_event_loop_is_held_whatever_its_clients_try(
             DescribeConfigsRequest([DescribeConfigsResource(ConfigResource.BROKER, "1", None)]),
         )
         await (await connect(cluster, "other")).roundtrip(configs)
-        configs_cost_s = (clock.looks - looks) * COST_S / 4  # every other half is what it waits
+        configs_cost_s = (clock.looks - looks) * COST_S / 3 / 2  # every other third is what it waits
 
         async def counted(ask: Callable[[], Awaitable[Any]], cost_s: float = COST_S) -> None:
             nonlocal spent_s
@@ -151,6 +154,7 @@ async def test_the_time_of_the_event_loop_is_held_whatever_its_clients_try(
             partial(counted, partial(kafka.ask, ApiKey.METADATA, 8, topics=[])),
             partial(counted, partial(fetch, forger, 0, 1)),
             partial(counted, partial(asker.roundtrip, ApiVersionsRequest())),
+            partial(counted, partial(produce, writer)),
             partial(counted, partial(many[0].roundtrip, OffsetForLeaderEpochRequest([], ANY_REPLICA))),
             *(partial(counted, partial(each.roundtrip, MetadataRequest([]))) for each in many[1:]),
             *[partial(anew, cluster, fresh, ask_anew)] * 4,
@@ -160,6 +164,37 @@ async def test_the_time_of_the_event_loop_is_held_whatever_its_clients_try(
             await during(MINUTE_S, *loops)
         assert spent_s / (MINUTE_S * PERCENT / 100) == pytest.approx(1, abs=0.05)
         assert sensors.bounds
+
+
+async def test_the_time_that_writing_takes_is_held_by_however_many_connections(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Handlers only take the batches over: what is appended is written at the end of the burst."""
+    end, ended = Burst.end, list[Burst]()
+
+    def costly_end(burst: Burst) -> None:
+        end(burst)
+        ended.append(burst)
+
+    monkeypatch.setattr(Burst, "end", costly_end)
+    costly_gate = partial(QuotaGate, clock=lambda: len(ended) * COST_S)
+    monkeypatch.setattr("strandline.broker.server.QuotaGate", costly_gate)
+    async with cluster_of_one() as cluster:
+        await alter(cluster, OTHER, request_percentage=100_000)
+        kafka, many = await kafka_client(cluster), [await connect(cluster, f"c-{number}") for number in range(8)]
+        fresh, written = names(), list[float]()
+
+        async def counted(write: Callable[[], Awaitable[Any]]) -> None:
+            await write()
+            written.append(COST_S)
+
+        async def write_anew(connection: Connection) -> None:
+            await counted(partial(produce, connection))
+
+        loops = [partial(counted, partial(kafka_produce, kafka)), *[partial(anew, cluster, fresh, write_anew)] * 4]
+        async with with_a_bystander(cluster, partial(alter, cluster, ANYONE, request_percentage=PERCENT)):
+            await during(MINUTE_S, *loops, *(partial(counted, partial(produce, each)) for each in many))
+        assert sum(written) / (MINUTE_S * PERCENT / 100) == pytest.approx(1, abs=0.05)
 
 
 async def test_large_requests_of_who_owes_time_keep_nobody_waiting(

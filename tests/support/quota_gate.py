@@ -41,11 +41,15 @@ RECORDS = bytes(3000)
 
 
 class Clock:
-    """Of the time that handlers take: each takes `cost_s`."""
+    """Of the time that handlers take: each takes `cost_s`, and the end of a burst `end_cost_s`."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.cost_s = 0.0
+        self.end_cost_s = 0.0
+
+    def end_burst(self) -> None:
+        self.now += self.end_cost_s
 
     def __call__(self) -> float:
         return self.now
@@ -111,10 +115,14 @@ async def gated(
         ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda request: request.respond(OffsetForLeaderEpochResponse([])),
     }
     async with open_pipeline(
-        handlers, dialects=dialects, is_inter_broker=is_inter_broker, max_queued_bytes=max_queued_bytes
+        handlers,
+        dialects=dialects,
+        end_of_burst=clock.end_burst,
+        is_inter_broker=is_inter_broker,
+        max_queued_bytes=max_queued_bytes,
     ) as pipeline:
         gate = QuotaGate(sensors, clock=clock)
-        pipeline.channel.switch_gate(gate)
+        pipeline.channel.switch_gate(gate, gate.end_burst)
         pipeline.channel.before_large, pipeline.channel.debt_of = gate.before_large, gate.debt_of
         pipeline.channel.passage_of = gate.passage_of
         yield pipeline, clock, sensors, seen
