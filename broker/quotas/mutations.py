@@ -10,7 +10,11 @@ muted. What fails is not counted, nor is what is only validated. What is not don
     3 do       that, and nothing else; what fails now, for another request was faster, is given back
 
 So nobody is refused for what somebody else asks for and does not get, and of many that come at once none passes
-uncounted. A deletion cannot be validated: what can be seen to fail counts for nothing.
+uncounted. A deletion cannot be validated: what can be seen to fail counts for nothing, and goes to the controller.
+
+What must fail is answered with its own error also while something is owed: a program that creates its topics at each
+start need not wait to learn that they exist. A request of which nothing is charged and nothing refused holds nobody, as
+in Kafka. Who is refused costs the controller one check, as anybody does who asks with validate_only.
 
 Topics that are created because Metadata named them count for who asked, at the broker that was asked. While something
 is owed they are not created: who asks is told to wait and to ask again, as for any topic that is on its way.
@@ -20,7 +24,7 @@ Source: ControllerMutationQuotaManager of Kafka 3.9, KIP-599.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -88,20 +92,22 @@ class MutationGate:
         is_strict = request.dialect is not KAFKA or request.header.version >= FIRST_STRICT[request.api.key]
         results: list[Any] = [None] * len(asked.topics)
         # 1
-        if asked.validated is not None and not (is_strict and _is_owed(sensor)):
+        if asked.validated is not None:
             results = await _failures(handler, request, asked.validated())
         # 2
         places = [place for place, result in enumerate(results) if result is None]
-        charges: list[Charge] = []
+        charges: dict[int, Charge] = {}
+        refused: list[int] = []
         if (sensor := self._sensor(request.context)) is not None:  # while it was checked quotas may have changed
-            charges = _charged(sensor, [asked.topics[place][1] for place in places], is_strict)
-            places, refused = places[: len(charges)], places[len(charges) :]
+            charges, refused = _charged(sensor, {place: asked.topics[place][1] for place in places}, is_strict)
             if refused:
                 refusals = _refusals(sensor, request.api, asked.of([asked.topics[place][0] for place in refused]))
                 for place, refusal in zip(refused, refusals, strict=True):
                     results[place] = refusal
+                places = [place for place in places if results[place] is None]
         # 3
-        request.on_answer(partial(self._answered, request, results, charges))
+        is_held = bool(charges or refused)
+        request.on_answer(partial(self._answered, request, results, charges, is_held))
         if not places:
             response: Any = request.api.response
             return response([])
@@ -113,21 +119,23 @@ class MutationGate:
         self,
         request: RequestInHand[Any],
         results: list[Any],
-        charges: list[Charge],
+        charges: dict[int, Charge],
+        is_held: bool,
         message: Message | None,
         regions: Regions,
     ) -> tuple[Message, Regions] | None:
-        """results: of each topic, None where the message has it. charges: of those that it has, if there are any."""
+        """results: of each topic, None where the message has it. charges: of some of those, by their places. is_held:
+        whoever asks is told what is owed, and waits for it."""
         if message is None:
             return None
-        place = _results_of(message)
-        done = getattr(message, place)
-        for charge, result in zip(charges, done, strict=False):
-            if result.error_code not in GOES_ON:
+        field = _results_of(message)
+        done = iter(getattr(message, field))
+        whole = [next(done) if result is None else result for result in results]
+        for place, charge in charges.items():
+            if whole[place].error_code not in GOES_ON:
                 charge.give_back()
-        left = iter(done)
-        whole = [next(left) if result is None else result for result in results]
-        return self._held(request, msgspec.structs.replace(message, **{place: whole})), regions
+        message = msgspec.structs.replace(message, **{field: whole})
+        return self._held(request, message) if is_held else message, regions
 
     def create_automatically(
         self,
@@ -151,8 +159,9 @@ class MutationGate:
         sensor = self._sensor(context)
         if sensor is None:
             return lambda: None
-        charges = _charged(sensor, [self._current.value.num_partitions], is_strict=True)
-        return charges[0].give_back if charges else None
+        if _is_owed(sensor):
+            return None
+        return Charge(sensor, self._current.value.num_partitions, trio.current_time()).give_back
 
     def _named(
         self, request: RequestInHand[Any], message: Message | None, regions: Regions
@@ -222,14 +231,17 @@ def _is_owed(sensor: Sensor) -> bool:
     return not sensor.meter.is_free(trio.current_time())
 
 
-def _charged(sensor: Sensor, counts: Sequence[int], is_strict: bool) -> list[Charge]:
-    """Those of the first that pass: all of them, or as many as come before something is owed."""
-    charges: list[Charge] = []
-    for count in counts:
-        if is_strict and _is_owed(sensor):
-            break
-        charges.append(Charge(sensor, count, trio.current_time()))
-    return charges
+def _charged(sensor: Sensor, counts: Mapping[int, int], is_strict: bool) -> tuple[dict[int, Charge], list[int]]:
+    """counts: of what is asked for, by its place. Returns the charges by place, and the places of what is refused: all
+    that comes once something is owed, but for what counts for nothing."""
+    charges: dict[int, Charge] = {}
+    refused: list[int] = []
+    for place, count in counts.items():
+        if count and is_strict and _is_owed(sensor):
+            refused.append(place)
+        elif count:
+            charges[place] = Charge(sensor, count, trio.current_time())
+    return charges, refused
 
 
 def _refusals(sensor: Sensor, api: Api, refused: Request) -> Sequence[Any]:

@@ -25,6 +25,7 @@ from strandline.protocol.messages import (
     ConfigResource,
     CreatableTopic,
     CreatePartitionsRequest,
+    CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -344,7 +345,29 @@ async def test_a_deletion_counts_that_is_named_among_doubles_and_topics_that_are
             assert isinstance(answer, DeleteTopicsResponse)
             codes.append([each.error_code for each in answer.responses])
         unknown, throttled = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        assert codes == [[unknown, ErrorCode.NONE, unknown], [unknown, ErrorCode.NONE, throttled], [throttled] * 3]
+        assert codes == [*[[unknown, ErrorCode.NONE, unknown]] * 2, [unknown, throttled, unknown]]
+
+
+async def test_what_must_fail_is_told_so_while_partitions_are_owed(autojump_clock: MockClock) -> None:
+    async with cluster_of_one() as cluster:
+        await alter(cluster, ANYONE, controller_mutation_rate=1)
+        creation = CreateTopicsRequest([CreatableTopic("owed", 30, 1)])
+        failing: list[tuple[Request, str]] = [
+            (CreateTopicsRequest([CreatableTopic("owed", 8, 1), CreatableTopic("in valid", 8, 1)]), "topics"),
+            (CreatePartitionsRequest([CreatePartitionsTopic("owed", 30), CreatePartitionsTopic("no", 3)]), "results"),
+        ]
+        await (await connect(cluster)).roundtrip(creation)
+        codes = list[int]()
+        for request, results in failing:
+            answer, _ = await (await connect(cluster)).roundtrip(request)
+            assert isinstance(answer, CreateTopicsResponse | CreatePartitionsResponse) and not answer.throttle_time_ms
+            codes += [each.error_code for each in getattr(answer, results)]
+        assert codes == [
+            ErrorCode.TOPIC_ALREADY_EXISTS,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            ErrorCode.INVALID_PARTITIONS,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
 
 
 async def test_an_address_connects_at_the_rate_of_its_quota_whatever_it_tries(autojump_clock: MockClock) -> None:

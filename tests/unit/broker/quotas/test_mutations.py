@@ -158,6 +158,8 @@ FAILING = {
     "more partitions than a topic may have": creation(("big", 2**31 - 1)),
     "a topic that exists": creation(("known", 10_000)),
     "more partitions of a topic, which are refused": CreatePartitionsRequest([CreatePartitionsTopic("known", 20_000)]),
+    "more partitions of a topic that is not there": CreatePartitionsRequest([CreatePartitionsTopic("nosuch", 3)]),
+    "a topic that is not there": DeleteTopicsRequest(["nosuch"]),
     "a topic that is named twice over": DeleteTopicsRequest(topics=[DeleteTopicState("known", KNOWN_ID)]),
     "one of the brokers' own": DeleteTopicsRequest(["__consumer_offsets"]),
     "one of the brokers' own, by its id": DeleteTopicsRequest(topics=[DeleteTopicState(None, INTERNAL_ID)]),
@@ -255,11 +257,48 @@ async def test_of_many_that_come_at_once_none_passes_uncounted(autojump_clock: M
         assert the_one(sensors).meter.owed_s(trio.current_time()) == pytest.approx(25 / PER_S, abs=3 * TURN_S)
 
 
-async def test_who_is_refused_costs_the_controller_nothing(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("failing", FAILING.values(), ids=FAILING.keys())
+async def test_what_must_fail_is_answered_while_something_is_owed_as_if_nothing_were(
+    failing: Request, autojump_clock: MockClock
+) -> None:
+    async with limited() as (pipeline, _, sensors):
+        before = await ask(pipeline, failing)
+        await create(pipeline, ("a", 2 * SAVED_UP))
+        assert not the_one(sensors).meter.is_free(trio.current_time())
+        assert await ask(pipeline, failing) == before and not before.throttle_time_ms
+
+
+async def test_of_one_request_some_fail_and_others_are_refused(autojump_clock: MockClock) -> None:
+    """Results stand in the order of what was asked for."""
     async with limited() as (pipeline, controller, _):
         await create(pipeline, ("a", 2 * SAVED_UP))
-        asked = len(controller.asked)
-        assert await create(pipeline, ("b", 1)) == [REFUSED] and len(controller.asked) == asked
+        exists = ErrorCode.TOPIC_ALREADY_EXISTS
+        assert await create(pipeline, ("b", 1), ("known", 9), ("big", 0), ("c", 1)) == [
+            *(REFUSED, exists, ErrorCode.INVALID_PARTITIONS, REFUSED)
+        ]
+        answer = await ask(pipeline, DeleteTopicsRequest(["known", "nosuch"]))
+        assert [each.error_code for each in answer.responses] == [REFUSED, ErrorCode.INVALID_REQUEST]
+        assert isinstance(done := controller.asked[-1], DeleteTopicsRequest)
+        assert [each.name for each in done.asked()] == ["nosuch"] and answer.throttle_time_ms
+
+
+async def test_who_asks_in_a_loop_and_is_refused_costs_one_check_each_time_and_is_held(
+    autojump_clock: MockClock,
+) -> None:
+    async with limited() as (pipeline, controller, _):
+        await create(pipeline, ("a", 2 * SAVED_UP))
+        begun = len(controller.asked)
+        for number in range(20):
+            assert await create(pipeline, (f"b-{number}", 1)) == [REFUSED]
+        checks = controller.asked[begun:]
+        assert len(checks) == 20 and all(
+            isinstance(each, CreateTopicsRequest) and each.validate_only for each in checks
+        )
+        client = await pipeline.connect()
+        await client.request(creation(("c", 1)))
+        answer = await client.request(creation(("c", 1)))
+        assert answer is not None and isinstance(answer.message, CreateTopicsResponse)
+        assert answer.message.topics[0].error_code == ErrorCode.NONE, "it was read when nothing was owed any more"
 
 
 async def test_of_two_that_create_the_same_topic_the_slower_one_gets_its_partitions_back(
