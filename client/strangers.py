@@ -5,8 +5,12 @@ Pure. A wrong port, or a listener with another protocol, is met by whoever sets 
 
 from __future__ import annotations
 
-WHAT_DROPS = "as a Kafka, a ZooKeeper or a port with TLS does"
-"""Who does not understand the first request ends the connection without a word."""
+WHAT_DROPS = (
+    "as a Kafka, a ZooKeeper or a port with TLS does, and a broker that has too many connections "
+    "(connection_creation_rate, max.connections)"
+)
+"""Who does not understand the first request ends the connection without a word, and so does a broker that lets no more
+in."""
 
 _KNOWN = {
     b"\x15\x03": "it speaks TLS, and this client does not: give a plaintext listener",

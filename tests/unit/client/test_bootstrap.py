@@ -47,7 +47,8 @@ EXPECTED = (
     "no broker has answered within 10000 ms (bootstrap_timeout_ms): broker-0:9092: refused; broker-1:9092: no answer; "
     "broker-2:9092: it takes connections and does not answer; broker-3:9092: a web server answers there: give the port "
     "of a broker; broker-4:9092: it took the connection and dropped it at the first request, as a Kafka, a ZooKeeper "
-    "or a port with TLS does; is a broker running there, and is bootstrap_servers right?"
+    "or a port with TLS does, and a broker that has too many connections (connection_creation_rate, max.connections); "
+    "is a broker running there, and is bootstrap_servers right?"
 )
 
 
