@@ -16,6 +16,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -35,8 +36,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 TIMEOUT_MS = 60_000
 """Of one answer, and of the whole: who is held by a quota shall be able to see it, and to take it back."""
 HELD = (
-    "it takes connections, so a quota (request_percentage) may hold this client and all that share it: ask by another "
-    "client id (-X client.id=NAME) or as another user, or stop those clients, and try again"
+    "a broker has told its versions, so a quota (request_percentage) may hold this client and all that share it: ask "
+    "by another client id (-X client.id=NAME) or as another user, or stop those clients, and try again"
 )
 LOWEST_USUAL_PERCENTAGE = 1.0
 """Less is most likely a mistake, such as 0.25 for 25 %."""
@@ -112,9 +113,20 @@ def _patient_admin(ctx: click.Context, bootstrap: str | None, settings: Sequence
     session.line.unless_answered = HELD
     with (
         admin_of(ctx, bootstrap, settings, TIMEOUT_MS, request_timeout_ms=TIMEOUT_MS) as admin,
-        shown_waiting("no answer yet: a quota may hold this client", session.monotonic),
+        shown_waiting(partial(_waiting_text, admin), session.monotonic),
     ):
         yield admin
+
+
+def _waiting_text(admin: Admin) -> str:
+    """A broker's versions are told whatever is owed: one that is silent before hangs, and no quota is why."""
+    from strandline.client.errors import ClientError
+
+    try:
+        may_be_held = admin.was_reached()
+    except ClientError:  # the client has ended, which the command tells
+        may_be_held = False
+    return "no answer yet: a quota may hold this client" if may_be_held else "no answer yet"
 
 
 # --- describe --------------------------------------------------------------------------------------------------------

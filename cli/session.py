@@ -45,7 +45,7 @@ class CommandLine:
     unless_reached: str = ""
     """What to say, too, should no broker answer: nobody has named the address."""
     unless_answered: str = ""
-    """What to say, too, should brokers take connections and not answer in time."""
+    """What to say, too, should brokers tell their versions and not answer in time what is asked then."""
     command: str = ""
     """As JSON has it, `groups.reset`; as far as it is understood."""
     as_json: bool = False

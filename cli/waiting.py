@@ -19,9 +19,9 @@ NOT_BEFORE_S = 2.0
 
 @contextmanager
 def shown_waiting(
-    text: str, monotonic: Callable[[], float], console: Callable[[], Console] = stderr_console
+    text: Callable[[], str], monotonic: Callable[[], float], console: Callable[[], Console] = stderr_console
 ) -> Iterator[None]:
-    """While the block runs, which prints nothing."""
+    """While the block runs, which prints nothing. text: what there is to say now; called by another thread."""
     if not is_terminal_for_progress(is_output_shown=False):
         yield
         return
@@ -40,5 +40,5 @@ def shown_waiting(
         yield
 
 
-def waiting_text(text: str, elapsed_s: float) -> str:
-    return f"{text} ({elapsed_s:.0f} s)" if elapsed_s >= NOT_BEFORE_S else ""
+def waiting_text(text: Callable[[], str], elapsed_s: float) -> str:
+    return f"{text()} ({elapsed_s:.0f} s)" if elapsed_s >= NOT_BEFORE_S else ""

@@ -447,7 +447,7 @@ class _ControllerCall:
                 return await self._admin._calls.call(broker_id, request, answer)
         except trio.TooSlowError:
             self.outcome_was_lost = True
-            self._give_up(RequestTimedOut(f"broker {broker_id} did not answer {type(request).__name__} in time"))
+            self._give_up(self._admin._calls.late(broker_id, request, "in time"))
         except ClientError as error:
             if not is_retriable(error):
                 raise

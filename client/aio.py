@@ -350,6 +350,7 @@ class AioAdmin(_AioClient[Admin]):
         super().__init__(lambda: Admin(bootstrap_servers, **settings))
 
     metrics = told(TrioAdmin.metrics)
+    was_reached = told(TrioAdmin.was_reached)
     create_topic = awaited(TrioAdmin.create_topic)
     create_topics = awaited(TrioAdmin.create_topics)
     delete_topic = awaited(TrioAdmin.delete_topic)

@@ -343,11 +343,9 @@ def _unreachable(
         return CannotReachBroker(f"{name} took the connection and dropped it: {error}").because(why)
     if isinstance(error, RequestTimedOut | trio.TooSlowError):
         why = "no answer" if connection is None else "it takes connections and does not answer"
-        told = CannotReachBroker(
+        return CannotReachBroker(
             f"{name} cannot be reached: {why} within {limit_ms:g} ms (socket_connection_setup_timeout_ms)"
         ).because(why)
-        told.is_silence = connection is not None
-        return told
     if isinstance(error, BrokerMisbehaved) and connection is not None:
         return error.because(who_answers(connection.reader.received))
     return None

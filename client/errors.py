@@ -24,7 +24,8 @@ class ClientError(Exception):
     why = ""
     """The cause alone, where the text names broker and remedy beside it."""
     is_silence = False
-    """A broker took the connection, and did not answer in time."""
+    """A broker that had told its versions did not answer in time. One that does not even tell them hangs, or is none:
+    no quota holds that answer."""
 
     def because(self, why: str) -> Self:
         """This error, with its cause alone."""

@@ -68,11 +68,12 @@ class BrokerCalls:
             async with self._locks.setdefault(broker_id, trio.Lock()):
                 connection = self._connections.get(broker_id)
                 if connection is None or connection.closed:
+                    self._connections.pop(broker_id, None)
                     connection = self._connections[broker_id] = await self._links.open(broker_id)
                 response, attachments = await self._timed(connection, message, timeout_ms)
                 assert isinstance(response, answer)
                 return response, bytes(attachments)  # the view ends with the next request
-        raise RequestTimedOut(f"broker {broker_id} did not answer {type(message).__name__} within {timeout_ms:g} ms")
+        raise self.late(broker_id, message, f"within {timeout_ms:g} ms")
 
     async def _timed(
         self, connection: Connection, message: Request, timeout_ms: float | None
@@ -85,6 +86,13 @@ class BrokerCalls:
             self.in_flight -= 1
         self.times.add(answer[0], began, trio.current_time())
         return answer
+
+    def late(self, broker_id: int, message: Request, limit: str) -> RequestTimedOut:
+        """The error of a call that had so long. That the broker is silent is told where there was a connection: before
+        it has told its versions there is none, and the time went by in connecting."""
+        error = RequestTimedOut(f"broker {broker_id} did not answer {type(message).__name__} {limit}")
+        error.is_silence = broker_id in self._connections
+        return error
 
     def connections(self) -> list[Connection]:
         """Those that are open."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple
 
 from strandline.client.errors import BrokerMisbehaved, error_for
+from strandline.client.metadata import Metadata
 from strandline.protocol.messages import (
     CLIENT_ID,
     IP,
@@ -55,6 +56,13 @@ ANYBODY: Final = QuotaOwner()
 
 class QuotaAdministration(ABC):
     """The part of `TrioAdmin` that describes and alters quotas."""
+
+    _metadata: Metadata
+
+    def was_reached(self) -> bool:
+        """Whether a broker has told its versions yet, with which each connection begins: what is asked next may have to
+        wait because of a quota."""
+        return self._metadata.bootstrap.was_reached
 
     @abstractmethod
     def _any_asker(self, timeout_ms: float | None) -> Ask:

@@ -271,6 +271,7 @@ class Admin(Front[TrioAdmin]):
         super().__init__(lambda: TrioAdmin(bootstrap_servers, environment=environment, **settings))
 
     metrics = told(TrioAdmin.metrics)
+    was_reached = told(TrioAdmin.was_reached)
     create_topic = blocking(TrioAdmin.create_topic)
     create_topics = blocking(TrioAdmin.create_topics)
     delete_topic = blocking(TrioAdmin.delete_topic)

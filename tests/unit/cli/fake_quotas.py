@@ -23,6 +23,9 @@ class FakeQuotaAdmin:
         self._fail()
         self.cluster.settings["quotas"] = (owner, changes, validate_only)
 
+    def was_reached(self) -> bool:
+        return bool(self.cluster.settings["was reached"])
+
     def _fail(self) -> None:
         if (failure := self.cluster.settings.get("quotas fail")) is not None:
             raise failure

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -120,6 +122,23 @@ def test_who_gets_no_answer_is_told_that_a_quota_may_be_why(
     assert (ran.code, ran.out) == (1, "")
     assert ("a quota (request_percentage) may hold this client" in ran.err) == is_silence
     assert ran.err.startswith("strandline: no broker answers") and ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("was_reached", [True, False])
+def test_a_terminal_names_a_quota_only_once_a_broker_has_told_its_versions(
+    shell: Any, was_reached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+
+    @contextmanager
+    def noted(text: Callable[[], str], monotonic: object) -> Iterator[None]:
+        shown.append(text())
+        yield
+
+    monkeypatch.setattr("strandline.cli.quotas.shown_waiting", noted)
+    shell.cluster.settings["was reached"] = was_reached
+    assert shell("quotas", "describe").code == 0
+    assert shown == ["no answer yet" + ": a quota may hold this client" * was_reached]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -17,7 +17,7 @@ def shown(elapsed_s: float) -> str:
     out = io.StringIO()
     moments = iter([5.0])
     console = Console(file=out, force_terminal=True, width=80)
-    with shown_waiting("no answer yet", lambda: next(moments, 5.0 + elapsed_s), lambda: console):
+    with shown_waiting(lambda: "no answer yet", lambda: next(moments, 5.0 + elapsed_s), lambda: console):
         pass
     return out.getvalue()
 

@@ -163,7 +163,7 @@ HANGS = [Fault(hang=True)] * 1000
     ("faults", "is_silence"),
     [
         ({}, False),
-        ({ApiKey.API_VERSIONS: HANGS}, True),
+        ({ApiKey.API_VERSIONS: HANGS}, False),
         ({ApiKey.API_VERSIONS: [Fault(close=True)] * 1000}, False),
         ({ApiKey.METADATA: HANGS}, True),
         ({ApiKey.CREATE_TOPICS: HANGS}, True),
@@ -171,7 +171,7 @@ HANGS = [Fault(hang=True)] * 1000
     ],
     ids=["refused", "says nothing at all", "drops", "tells no layout", "never done", "no controller"],
 )
-async def test_an_error_tells_whether_a_broker_took_the_connection_and_did_not_answer(
+async def test_an_error_tells_whether_a_broker_told_its_versions_and_nothing_more(
     faults: dict[ApiKey, list[Fault]], is_silence: bool, autojump_clock: object
 ) -> None:
     cluster = FakeCluster()
@@ -183,6 +183,32 @@ async def test_an_error_tells_whether_a_broker_took_the_connection_and_did_not_a
         async with TrioAdmin(cluster.bootstrap, environment=cluster.environment()) as admin:
             with pytest.raises(NoBrokerReachable if ApiKey.CREATE_TOPICS not in faults else RequestTimedOut) as failure:
                 await admin.create_topic("t", timeout_ms=20_000)
+        assert failure.value.is_silence == is_silence
+        assert admin.was_reached() == (bool(faults) and ApiKey.API_VERSIONS not in faults)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("faults", "is_silence"),
+    [
+        ({ApiKey.CREATE_TOPICS: [Fault(close=True)], ApiKey.API_VERSIONS: HANGS}, False),
+        ({ApiKey.CREATE_TOPICS: HANGS}, True),
+    ],
+    ids=["hangs when it is connected to anew", "never done"],
+)
+async def test_where_the_time_ends_an_attempt_the_versions_count_of_the_one_that_was_asked(
+    faults: dict[ApiKey, list[Fault]], is_silence: bool, autojump_clock: object
+) -> None:
+    """It is the controller, and has been asked before; the other broker tells the layout."""
+    cluster = FakeCluster(2)
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with TrioAdmin(cluster.bootstrap, environment=cluster.environment()) as admin:
+            await admin.create_topic("before", 1, 1)
+            for api_key, queue in faults.items():
+                cluster.brokers[cluster.controller_id].faults[api_key].extend(queue)
+            with pytest.raises(RequestTimedOut) as failure:
+                await admin.create_topic("t", timeout_ms=15_000)
         assert failure.value.is_silence == is_silence
         nursery.cancel_scope.cancel()
 
