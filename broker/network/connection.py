@@ -236,7 +236,7 @@ class Connection:
         """The answers to so many requests of a burst left at its end; maybe the kernel did not take all of them. Where
         nothing left since they were taken they have no answer."""
         if self.left_at < times.taken_at:
-            now = trio.current_time()
+            now = self.now()
             times.took(count, NOT_YET, now, now)
         elif self._out:
             self.later.leave_at_once(times, count, self.left_at)
