@@ -149,6 +149,7 @@ class FetchHandler:
         """`submit` has work done by a handler task. `random` draws the ids of sessions. `quota`: see `FetchReads`."""
         self._replicas = replicas
         self._traffic = replicas.traffic
+        self._rows = replicas.traffic.rows
         self._burst = burst
         self.deadlines = deadlines
         self._stalled = stalled
@@ -239,16 +240,15 @@ class FetchHandler:
 
     def finish(self, request: RequestInHand[FetchRequest], reads: list[Read], answer: Answer) -> None:
         """Send the answer of a fetch that is not part of a session, but may begin one."""
-        message, topics = request.message, answer.response.responses
+        message = request.message
         if answer.throttled_bytes:
             self.reads.quota.take(answer.throttled_bytes, trio.current_time())
         if message.session_epoch == INITIAL_EPOCH and message.replica_id < 0:
             self.sessions.begin(message, reads, answer)
-        if len(topics) == 1 and answer.is_clean and not request.hooks:
+        if len(answer.response.responses) == 1 and answer.is_clean and not request.hooks:
             # As `_count` does. Nearly all fetches come here, and a call would cost as much again.
-            topic = topics[0]
-            row = self._traffic.rows[topic.topic]
-            row.fetch_requests += len(topic.partitions)
+            row = self._rows[reads[0].topic]
+            row.fetch_requests += len(reads)
             if message.replica_id < 0:
                 row.bytes_out += answer.size_bytes
             else:
@@ -284,17 +284,17 @@ class FetchHandler:
     def count_unread(self, partitions: list[Partition]) -> None:
         """A fetch of these is answered without a look at them: it counts as any other that finds nothing."""
         for partition in partitions:
-            self._traffic.rows[partition.topic_partition.topic].fetch_requests += 1
+            self._rows[partition.topic_partition.topic].fetch_requests += 1
 
     def _count(self, message: FetchRequest, answer: Answer) -> None:
         """What an incremental fetch has read is counted by its session (`SessionReads`): its answer names only news."""
-        rows, topics, size_bytes = self._traffic.rows, answer.response.responses, answer.size_bytes
+        topics, size_bytes = answer.response.responses, answer.size_bytes
         if message.replica_id >= 0:
             self._traffic.replication_bytes_out += size_bytes
             size_bytes = 0
         position = 0
         for topic in topics:
-            row, end = rows[topic.topic], position + len(topic.partitions)
+            row, end = self._rows[topic.topic], position + len(topic.partitions)
             if message.session_epoch <= INITIAL_EPOCH:
                 row.fetch_requests += len(topic.partitions)
             if size_bytes:
@@ -303,7 +303,7 @@ class FetchHandler:
         if not answer.is_clean:
             for topic in topics:
                 failed = sum(data.error_code in FAILURES for data in topic.partitions)
-                rows[topic.topic].failed_fetch_requests += failed
+                self._rows[topic.topic].failed_fetch_requests += failed
 
     async def _warm_and_send(self, request: RequestInHand[FetchRequest], answer: Answer) -> None:
         for region in answer.regions:

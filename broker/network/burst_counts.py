@@ -33,7 +33,7 @@ def count_burst(
         # is touched here was not since the last burst, so that each call and each object count.
         counts.requests += count
         size_bytes = requests[int(taken_at * 1e6) % count].header.size_bytes
-        timed = count if taken_at >= counts.ways_timed_from and counts.is_way_timed(taken_at) else 0
+        timed = count if taken_at >= counts.ways_timed_from and counts.claim_timing(taken_at) else 0
         end = later.left + len(slots)
         later.staying.append(
             RequestTimes(counts, size_bytes, taken_at, begun_at, connection.now(), timed, end - count, end)
@@ -90,7 +90,7 @@ def _stay(connection: Connection, requests: Requests, times: RequestTimes) -> li
         if not staying or staying[-1].end != place:
             staying.append(replace(times, handled_at=now, timed=0, first=place, end=place))
         staying[-1].end += 1
-    if staying and counts.is_way_timed(times.taken_at):
+    if staying and counts.claim_timing(times.taken_at):
         staying[0].timed = staying[0].end - staying[0].first
     for each in staying:
         later.stay(each)

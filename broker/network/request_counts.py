@@ -179,12 +179,12 @@ class RequestCounts:
         if len(self._timed) >= COUNTED_TOGETHER:
             self._settle_timed()
 
-    def is_way_timed(self, taken_at: float) -> bool:
-        """Whether those of a burst that wait are the next ones to be timed; if so, the five milliseconds begin anew."""
-        is_timed = taken_at >= self.ways_timed_from
-        if is_timed:
-            self.ways_timed_from = taken_at + QUICK_S
-        return is_timed
+    def claim_timing(self, taken_at: float) -> bool:
+        """For a burst some of which wait: returns whether those are timed. No others are for five milliseconds then."""
+        if taken_at < self.ways_timed_from:
+            return False
+        self.ways_timed_from = taken_at + QUICK_S
+        return True
 
     def settle(self) -> Iterator[None]:
         """Count all that is done, before somebody looks; step by step."""

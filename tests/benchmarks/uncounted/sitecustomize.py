@@ -35,7 +35,7 @@ COUNTING = {
     "strandline.broker.replication.appends": r"counts\.\w+ \+= |size_bytes \+= batch\.",
     "strandline.broker.replication.follower": r"followers\.replicas\.traffic\.\w+ \+= ",
     "strandline.broker.handlers.fetch": (
-        r"if len\(topics\) == 1(?s:.*?) self\._count_when_sent\(|self\._count_when_sent\(|.*\.fetch_requests \+= 1$"
+        r"if len\(answer\.response(?s:.*?) self\._count_when_sent\(|self\._count_when_sent\(|.*\.fetch_requests \+= 1$"
     ),
     "strandline.broker.handlers.fetch_sessions": r"session\.reads\.fetches \+= 1$",
 }

@@ -260,7 +260,7 @@ def answer_later(counts: RequestCounts, count: int, taken_at: float) -> RequestT
     """Of a burst that has to wait, as `count_burst` has it counted; the answers are told to it."""
     counts.requests += count
     times = RequestTimes(counts, 100, taken_at, handled_at=taken_at, timed=0)
-    if counts.is_way_timed(taken_at):
+    if counts.claim_timing(taken_at):
         times.timed = count
     return times
 
