@@ -12,7 +12,7 @@ the burst that brings data (no linger, no timer per fetch).
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import trio
@@ -33,10 +33,6 @@ from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import FetchRequest, FetchResponse, Message
 from strandline.protocol.types import NO_TOPIC
 from strandline.runtime.disk import FileRegion
-
-FAILURES = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR})
-"""What a topic's FailedFetchRequestsPerSec counts: as in Kafka a wrong broker, offset or epoch is no failure of the
-topic, nor is a bad disk."""
 
 
 class PendingFetch:
@@ -122,7 +118,6 @@ class PendingFetch:
         if not self._waits_long:
             self.answer()
         elif not self._is_abandoned():  # nobody looked at it: nothing changed in any of its partitions
-            self._handler.count_unread(self._partitions)
             self._send(Answer(FetchResponse([]), [], 0, False))
         return NEVER
 
@@ -243,23 +238,24 @@ class FetchHandler:
         message = request.message
         if answer.throttled_bytes:
             self.reads.quota.take(answer.throttled_bytes, trio.current_time())
-        if message.session_epoch == INITIAL_EPOCH and message.replica_id < 0:
+        is_consumer = message.replica_id < 0
+        if is_consumer and message.session_epoch == INITIAL_EPOCH:
             self.sessions.begin(message, reads, answer)
-        if len(answer.response.responses) == 1 and answer.is_clean and not request.hooks:
-            # As `_count` does. Nearly all fetches come here, and a call would cost as much again.
+        if len(reads) == 1 and not request.hooks:
+            # As `_count` does. Nearly all fetches of consumers come here, and a call would cost as much again.
             row = self._rows[reads[0].topic]
-            row.fetch_requests += len(reads)
-            if message.replica_id < 0:
+            row.fetch_requests += 1
+            if is_consumer:
                 row.bytes_out += answer.size_bytes
             else:
                 self._traffic.replication_bytes_out += answer.size_bytes
         else:
-            self._count_when_sent(request, answer)
+            self._count_when_sent(request, reads, answer)
         self._send(request, answer)
 
     def send(self, request: RequestInHand[FetchRequest], answer: Answer) -> None:
-        """Send what an incremental fetch of a session has found."""
-        self._count_when_sent(request, answer)
+        """Send what an incremental fetch of a session has found. What that has read is counted by the session."""
+        self._count_when_sent(request, (), answer)
         self._send(request, answer)
 
     def _send(self, request: RequestInHand[FetchRequest], answer: Answer) -> None:
@@ -269,41 +265,37 @@ class FetchHandler:
             return
         request.respond(answer.response, answer.regions if answer.size_bytes else (), is_clean=answer.is_clean)
 
-    def _count_when_sent(self, request: RequestInHand[FetchRequest], answer: Answer) -> None:
+    def _count_when_sent(self, request: RequestInHand[FetchRequest], reads: Sequence[Read], answer: Answer) -> None:
         if request.hooks:  # a quota may withhold what was read
-            request.hooks = (*request.hooks, partial(self._count_answered, request.message, answer))
+            request.hooks = (*request.hooks, partial(self._count_answered, request.message, reads, answer))
         else:
-            self._count(request.message, answer)
+            self._count(request.message, reads, answer)
 
-    def _count_answered(self, request: FetchRequest, answer: Answer, message: Message | None, regions: Regions) -> None:
+    def _count_answered(
+        self,
+        request: FetchRequest,
+        reads: Sequence[Read],
+        answer: Answer,
+        message: Message | None,
+        regions: Regions,
+    ) -> None:
         """The last hook: what is sent is what the others left. None: to nobody."""
         if message is not None:
             withheld = not regions
-            self._count(request, Answer(answer.response, [], 0, True, answer.is_clean) if withheld else answer)
+            self._count(request, reads, Answer(answer.response, [], 0, True) if withheld else answer)
 
-    def count_unread(self, partitions: list[Partition]) -> None:
-        """A fetch of these is answered without a look at them: it counts as any other that finds nothing."""
-        for partition in partitions:
-            self._rows[partition.topic_partition.topic].fetch_requests += 1
-
-    def _count(self, message: FetchRequest, answer: Answer) -> None:
-        """What an incremental fetch has read is counted by its session (`SessionReads`): its answer names only news."""
-        topics, size_bytes = answer.response.responses, answer.size_bytes
+    def _count(self, message: FetchRequest, reads: Sequence[Read], answer: Answer) -> None:
+        for read in reads:
+            self._rows[read.topic].fetch_requests += 1
         if message.replica_id >= 0:
-            self._traffic.replication_bytes_out += size_bytes
-            size_bytes = 0
+            self._traffic.replication_bytes_out += answer.size_bytes
+            return
         position = 0
-        for topic in topics:
-            row, end = self._rows[topic.topic], position + len(topic.partitions)
-            if message.session_epoch <= INITIAL_EPOCH:
-                row.fetch_requests += len(topic.partitions)
-            if size_bytes:
-                row.bytes_out += sum([each.length for each in answer.regions[position:end] if each is not None])
+        for topic in answer.response.responses if answer.size_bytes else ():
+            end = position + len(topic.partitions)
+            regions = answer.regions[position:end]
+            self._rows[topic.topic].bytes_out += sum([each.length for each in regions if each is not None])
             position = end
-        if not answer.is_clean:
-            for topic in topics:
-                failed = sum(data.error_code in FAILURES for data in topic.partitions)
-                self._rows[topic.topic].failed_fetch_requests += failed
 
     async def _warm_and_send(self, request: RequestInHand[FetchRequest], answer: Answer) -> None:
         for region in answer.regions:

@@ -84,7 +84,10 @@ class FetchReads:
         if self.quota.is_limited and message.replica_id >= 0:
             allowance = Allowance(self.quota, message.replica_id, trio.current_time())
         for read in reads:
-            data, region = self.read_one(read, message, remaining_bytes, not size_bytes, allowance)
+            try:
+                data, region = self.read_one(read, message, remaining_bytes, not size_bytes, allowance)
+            except Exception as error:
+                data, region = self._failure(read, error), None
             if is_news is not None and not is_news(read, data, region):
                 continue
             if current is None or read.topic != current.topic or read.topic_id != current.topic_id:
@@ -109,6 +112,13 @@ class FetchReads:
             answer.throttled_bytes, answer.held = allowance.used_bytes, held
             answer.ready_at = allowance.ready_at() if held else NEVER
         return answer
+
+    def _failure(self, read: Read, error: Exception) -> FetchPartitionData:
+        """A bug stands in the way of one partition: the others are read all the same. As in Kafka no other error is a
+        failure of its topic (FailedFetchRequestsPerSec): no wrong broker, offset or epoch, and no bad disk."""
+        self.replicas.traffic.rows[read.topic].failed_fetch_requests += 1
+        self.replicas.read_failed(read.topic, read.wanted.partition, error)
+        return _refusal(read.wanted.partition, ErrorCode.UNKNOWN_SERVER_ERROR, NO_BROKER, NO_EPOCH)
 
     def _is_there(
         self, message: FetchRequest, reads: Collection[Read], wanted_bytes: int, held: Collection[Partition]

@@ -138,7 +138,8 @@ class RequestReader:
         room = min(connection.room, limits.burst_max_requests)
         requests: list[RequestInHand[Request]] = []
         last_api: Api | None = None
-        others, position, is_mixed, next_ = 0, 0, False, Next.READ
+        is_other, is_mixed = True, False
+        others, position, next_ = 0, 0, Next.READ
         fault: str | None = None
         queued: RequestInHand[Request] | None = None
         unfinished: Unfinished | None = None
@@ -182,12 +183,12 @@ class RequestReader:
                         next_ = Next.QUEUED
                         break
                     if api is not last_api:
-                        last_api, is_mixed = api, last_api is not None
+                        last_api, is_other, is_mixed = api, request.api.key is not _PRODUCE, last_api is not None
                     requests.append(request)
                 elif connection.finish_reason is not None:
                     next_ = Next.DRAIN
                     break
-                others += (request is None or request.api.key is not _PRODUCE) + header.body_bytes // BODY_BYTES_OF_ONE
+                others += (is_other or request is None) + header.body_bytes // BODY_BYTES_OF_ONE
                 if others >= MAX_OTHERS_IN_BURST:
                     next_ = Next.YIELD
                     break

@@ -30,12 +30,11 @@ COUNTING = {
     "strandline.broker.network.request_channel": (
         r"first = requests\[0\]\n(?s:.*?) count_burst\(connection, row, requests,"
     ),
-    "strandline.broker.network.request_reader": r"if api is not last_api:\n",
     "strandline.broker.network.connection": r"self\.counts\.\w+_bytes \+= ",
     "strandline.broker.replication.appends": r"counts\.\w+ \+= |size_bytes \+= batch\.",
     "strandline.broker.replication.follower": r"followers\.replicas\.traffic\.\w+ \+= ",
     "strandline.broker.handlers.fetch": (
-        r"if len\(answer\.response(?s:.*?) self\._count_when_sent\(|self\._count_when_sent\(|.*\.fetch_requests \+= 1$"
+        r"if len\(reads\) == 1 and(?s:.*?) self\._count_when_sent\(|self\._count_when_sent\("
     ),
     "strandline.broker.handlers.fetch_sessions": r"session\.reads\.fetches \+= 1$",
 }

@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from strandline.broker.handlers.fetch_reads import FetchReads
+from strandline.broker.handlers.fetch_sessions import Read
 from strandline.broker.network import regions
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -25,6 +28,7 @@ from support.replica_site import T0, T1, TOPIC_ID, FakeConnection, Hand, Replica
 
 HW = 3
 LEO = 5
+U0 = TopicPartition("u", 0)
 
 
 def offsets(hand: Hand, place: int = 0) -> list[int]:
@@ -483,6 +487,64 @@ async def test_a_cold_read_that_fails_ends_the_replica_and_the_connection(
     assert hand.connection.closed, "its answer was due, and later ones wait behind it"
     assert cold.partition().failed
     assert codes(cold.fetch((T0, 0))) == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+async def test_a_bug_in_reading_one_partition_fails_that_one_alone(
+    site: ReplicaSite, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tp in (T0, T1):
+        await site.lead(tp, replicas=(1,), isr=(1,))
+        site.produce((tp, batch()), acks=1)
+    real = FetchReads.read_one
+
+    def read_one(self: FetchReads, one: Read, *rest: Any) -> Any:
+        if one.wanted.partition == T0.partition:
+            raise ValueError("a bug")
+        return real(self, one, *rest)
+
+    monkeypatch.setattr(FetchReads, "read_one", read_one)
+    hand = site.fetch((T0, 0), (T1, 0))
+    assert (codes(hand), len(hand.sent)) == ([ErrorCode.UNKNOWN_SERVER_ERROR, 0], 1)
+    counts = site.replicas.traffic.rows[T0.topic]
+    assert (counts.fetch_requests, counts.failed_fetch_requests) == (2, 1)
+    (line,) = [entry for entry in site.events.entries if entry["event"] == "read failed"]
+    assert (line["topic"], line["partition"], line["error"]) == ("t", 0, "ValueError('a bug')")
+
+
+async def test_fetches_of_several_topics_count_for_each(site: ReplicaSite, autojump_clock: MockClock) -> None:
+    sizes = await _lead_two_topics(site)
+    site.fetch((T0, 0), (T1, 0), (U0, 0))
+    assert _counts(site, "t") == (2, sizes[T0] + sizes[T1])
+    assert _counts(site, "u") == (1, sizes[U0])
+
+
+async def test_what_a_quota_withholds_counts_as_a_fetch_that_found_nothing(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    await _lead_two_topics(site)
+    hand = fetch_hand((T0, 0), (T1, 0), (U0, 0))
+    hand.hooks = (lambda message, regions: message and (message, ()),)
+    site.burst(hand)
+    assert (_counts(site, "t"), _counts(site, "u")) == ((0, 0), (0, 0)), "nothing has left yet"
+    hand.hooks[-1](hand.answer, ())
+    assert (_counts(site, "t"), _counts(site, "u")) == ((2, 0), (1, 0))
+
+
+async def _lead_two_topics(site: ReplicaSite) -> dict[TopicPartition, int]:
+    """Returns how many bytes each partition has."""
+    sizes = {}
+    for tp, topic_id, records in ((T0, TOPIC_ID, 1), (T1, TOPIC_ID, 2), (U0, b"u" * 16, 3)):
+        await site.order(site.state(tp, replicas=(1,), isr=(1,)), topic=tp.topic, topic_id=topic_id)
+        data = batch(records)
+        sizes[tp] = len(data)
+        site.produce((tp, data), acks=1)
+    return sizes
+
+
+def _counts(site: ReplicaSite, topic: str) -> tuple[int, int]:
+    """Fetches of partitions, and bytes."""
+    row = site.replicas.traffic.rows[topic]
+    return row.fetch_requests, row.bytes_out
 
 
 async def test_a_read_error_takes_the_replica_offline(site: ReplicaSite, autojump_clock: MockClock) -> None:
