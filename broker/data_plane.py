@@ -94,7 +94,9 @@ class DataPlane:
         )
         random = environment.random("fetch-sessions")
         sent = quota_by(config, BrokerConfig.leader_replication_throttled_rate)
-        self.fetch = FetchHandler(self.replicas, self.burst, self.deadlines, stalled, self.warm, submit, random, sent)
+        self.fetch = FetchHandler(
+            self.replicas, self.burst, self.deadlines, stalled, self.warm, submit, random, sent, log
+        )
         self.delete_records = DeleteRecordsHandler(
             self.replicas, self.burst, self.deadlines, self.log_starts, state_change_log
         )

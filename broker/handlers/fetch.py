@@ -33,6 +33,7 @@ from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import FetchRequest, FetchResponse, Message
 from strandline.protocol.types import NO_TOPIC
 from strandline.runtime.disk import FileRegion
+from strandline.runtime.logging import Logger
 
 
 class PendingFetch:
@@ -140,6 +141,7 @@ class FetchHandler:
         submit: Callable[[Remainder], None],
         random: random.Random,
         quota: ReplicationQuota,
+        log: Logger,
     ) -> None:
         """`submit` has work done by a handler task. `random` draws the ids of sessions. `quota`: see `FetchReads`."""
         self._replicas = replicas
@@ -150,7 +152,7 @@ class FetchHandler:
         self._stalled = stalled
         self._warm = warm
         self._submit = submit
-        self.reads = FetchReads(replicas, quota)
+        self.reads = FetchReads(replicas, quota, log)
         self.sessions = SessionFetches(self.reads, random, burst, deadlines, self.send)
 
     def handle(self, request: RequestInHand[FetchRequest]) -> None:
@@ -183,7 +185,11 @@ class FetchHandler:
         at_end = is_follower and may_wait
         if is_follower:
             for read in reads:
-                at_end &= self._record_follower(read, message.replica_id, message.replica_epoch, now)
+                try:
+                    at_end &= self._record_follower(read, message.replica_id, message.replica_epoch, now)
+                except Exception as error:
+                    self.reads.note_bug(read, error)
+                    at_end = False
         answer = None
         if not at_end:  # else there is nothing to read: the usual case of a follower that keeps up
             answer = self.reads.read(message, reads)
@@ -241,10 +247,10 @@ class FetchHandler:
         is_consumer = message.replica_id < 0
         if is_consumer and message.session_epoch == INITIAL_EPOCH:
             self.sessions.begin(message, reads, answer)
-        if len(reads) == 1 and not request.hooks:
-            # As `_count` does. Nearly all fetches of consumers come here, and a call would cost as much again.
+        if (len(reads) == 1 or (reads and len(message.topics) == 1)) and not request.hooks:
+            # As `_count` does for one topic. Nearly all fetches come here, and a call would cost as much again.
             row = self._rows[reads[0].topic]
-            row.fetch_requests += 1
+            row.fetch_requests += len(reads)
             if is_consumer:
                 row.bytes_out += answer.size_bytes
             else:

@@ -1,4 +1,6 @@
-"""What a fetch would be answered with now: reads partitions within the limits of the request, and changes nothing."""
+"""What a fetch would be answered with now: reads partitions within the limits of the request, and changes nothing.
+
+Where a bug stands in the way of one partition, the others are served all the same."""
 
 from __future__ import annotations
 
@@ -27,6 +29,7 @@ from strandline.protocol.messages import (
 from strandline.protocol.types import ANY_REPLICA, NO_BROKER, NO_EPOCH, NO_TOPIC_ID
 from strandline.runtime.config.broker import RACK_AWARE_SELECTOR
 from strandline.runtime.disk import FileRegion
+from strandline.runtime.logging import Logger, RateLimited
 from strandline.storage.errors import LogStorageError, OffsetOutOfRange
 
 UNLIMITED_BYTES = 2**31 - 1
@@ -54,10 +57,11 @@ class Answer(msgspec.Struct):
 class FetchReads:
     """See the module."""
 
-    def __init__(self, replicas: Replicas, quota: ReplicationQuota) -> None:
+    def __init__(self, replicas: Replicas, quota: ReplicationQuota, log: Logger) -> None:
         """quota: of what leaders send to followers that are throttled."""
         self.replicas = replicas
         self.quota = quota
+        self._log = RateLimited(log)
 
     def read(
         self,
@@ -114,11 +118,15 @@ class FetchReads:
         return answer
 
     def _failure(self, read: Read, error: Exception) -> FetchPartitionData:
-        """A bug stands in the way of one partition: the others are read all the same. As in Kafka no other error is a
-        failure of its topic (FailedFetchRequestsPerSec): no wrong broker, offset or epoch, and no bad disk."""
+        """As in Kafka no other error is a failure of the topic (FailedFetchRequestsPerSec): no wrong broker, offset or
+        epoch, and no bad disk."""
         self.replicas.traffic.rows[read.topic].failed_fetch_requests += 1
-        self.replicas.read_failed(read.topic, read.wanted.partition, error)
+        self.note_bug(read, error)
         return _refusal(read.wanted.partition, ErrorCode.UNKNOWN_SERVER_ERROR, NO_BROKER, NO_EPOCH)
+
+    def note_bug(self, read: Read, error: Exception) -> None:
+        fields = {"topic": read.topic, "partition": read.wanted.partition, "error": repr(error)}
+        self._log.error("fetch failed", "a partition could not be fetched", **fields, exc_info=error)
 
     def _is_there(
         self, message: FetchRequest, reads: Collection[Read], wanted_bytes: int, held: Collection[Partition]
@@ -134,7 +142,7 @@ class FetchReads:
             limit = partition.log.log_end_offset if message.replica_id >= 0 else partition.high_watermark
             if offset < min(limit, partition.log.segments.active.base_offset):
                 return True
-            with suppress(LogStorageError, OffsetOutOfRange):
+            with suppress(Exception):  # who reads it is told
                 region = partition.log.read(offset, UNLIMITED_BYTES, limit)
                 wanted_bytes -= min(region.length, read.wanted.partition_max_bytes) if region is not None else 0
         return wanted_bytes <= 0

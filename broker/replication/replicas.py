@@ -136,11 +136,6 @@ class Replicas:
         self.resign(partition)
         self._state_change_log.error("replica failed", **partition_fields(partition), error=str(error))
 
-    def read_failed(self, topic: str, index: int, error: Exception) -> None:
-        """A bug: this partition could not be read for a fetch."""
-        fields = {"topic": topic, "partition": index, "error": repr(error)}
-        self._limited.error(("read failed", topic, index), "read failed", **fields, exc_info=error)
-
     def contact_lost(self, leader_id: int, error: Exception) -> None:
         """The connection to that broker broke while this one followed it: until now it was alive."""
         self._state_change_log.info("contact lost", leader=leader_id, error=str(error))

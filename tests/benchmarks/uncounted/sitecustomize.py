@@ -34,7 +34,7 @@ COUNTING = {
     "strandline.broker.replication.appends": r"counts\.\w+ \+= |size_bytes \+= batch\.",
     "strandline.broker.replication.follower": r"followers\.replicas\.traffic\.\w+ \+= ",
     "strandline.broker.handlers.fetch": (
-        r"if len\(reads\) == 1 and(?s:.*?) self\._count_when_sent\(|self\._count_when_sent\("
+        r"if \(len\(reads\) == 1 (?s:.*?) self\._count_when_sent\(|self\._count_when_sent\("
     ),
     "strandline.broker.handlers.fetch_sessions": r"session\.reads\.fetches \+= 1$",
 }

@@ -14,6 +14,7 @@ from trio.testing import MockClock
 from strandline.broker.handlers.fetch_reads import FetchReads
 from strandline.broker.handlers.fetch_sessions import Read
 from strandline.broker.network import regions
+from strandline.broker.replication.partition import Partition
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     EpochEndOffset,
@@ -507,8 +508,42 @@ async def test_a_bug_in_reading_one_partition_fails_that_one_alone(
     assert (codes(hand), len(hand.sent)) == ([ErrorCode.UNKNOWN_SERVER_ERROR, 0], 1)
     counts = site.replicas.traffic.rows[T0.topic]
     assert (counts.fetch_requests, counts.failed_fetch_requests) == (2, 1)
-    (line,) = [entry for entry in site.events.entries if entry["event"] == "read failed"]
+    (line,) = [entry for entry in site.events.entries if entry["event"] == "a partition could not be fetched"]
     assert (line["topic"], line["partition"], line["error"]) == ("t", 0, "ValueError('a bug')")
+
+
+async def test_a_bug_in_noting_what_a_follower_has_fails_no_fetch(
+    site: ReplicaSite, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.lead()
+    site.produce((T0, batch()), acks=1)
+
+    def fail(*_: object) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(Partition, "record_follower_fetch", fail)
+    hand = site.follow(2, 0, wait_ms=1000)
+    assert (codes(hand), len(hand.sent)) == ([0], 1)
+    assert site.partition().high_watermark == 0
+    (line,) = [entry for entry in site.events.entries if entry["event"] == "a partition could not be fetched"]
+    assert line["error"] == "ValueError('a bug')"
+
+
+async def test_a_bug_in_one_partition_leaves_a_fetch_that_waits_to_the_others(
+    site: ReplicaSite, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tp in (T0, T1):
+        await site.lead(tp, replicas=(1,), isr=(1,))
+    hand = site.fetch((T0, 0), (T1, 0), wait_ms=1000, min_bytes=100_000)
+
+    def fail(*_: object) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(site.partition(T0).log, "read", fail)
+    site.produce((T1, batch()), acks=1)
+    assert not hand.is_answered
+    site.produce((T0, batch()), acks=1)
+    assert (codes(hand), len(hand.sent)) == ([ErrorCode.UNKNOWN_SERVER_ERROR, 0], 1)
 
 
 async def test_fetches_of_several_topics_count_for_each(site: ReplicaSite, autojump_clock: MockClock) -> None:
