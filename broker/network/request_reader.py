@@ -138,8 +138,7 @@ class RequestReader:
         room = min(connection.room, limits.burst_max_requests)
         requests: list[RequestInHand[Request]] = []
         last_api: Api | None = None
-        is_other, is_mixed = True, False
-        others, position, next_ = 0, 0, Next.READ
+        others, position, is_other, is_mixed, next_ = 0, 0, True, False, Next.READ
         fault: str | None = None
         queued: RequestInHand[Request] | None = None
         unfinished: Unfinished | None = None
