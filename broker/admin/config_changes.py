@@ -16,8 +16,8 @@ A kind of entities that is served (topics, brokers, those that have quotas) is a
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ from strandline.broker.steps import PARTITIONS_PER_STEP
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, CONFIG_PATH, ConfigChangeZnode, ConfigZnode, InvalidZnode
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.dynamic import CurrentConfig
-from strandline.runtime.config.standing import read_overrides
+from strandline.runtime.config.standing import get_each, read_overrides
 from strandline.runtime.config.topic import TopicConfig, read_topic_config
 from strandline.runtime.coordination import (
     ConnectionLost,
@@ -77,13 +77,10 @@ class ConfigChanges:
         self.dynamic = DynamicConfig(static, coordination, log)
         self._coordination = coordination
         self._log = log
-        self._seen = -1
-        """Number of the last announcement that was looked at; ZooKeeper counts per life of their folder."""
         self._folder_czxid = NO_FOLDER
-        self._looks: deque[tuple[float, int]] = deque()
-        """(when, `_seen` then), of the last quarter of an hour, some apart; what is older may go."""
-        self._outdated = -1
-        """Announcements up to this number are to be removed."""
+        self._looked_at: dict[str, float] = {}
+        """Announcement that stands in this folder → when it was looked at, by the loop's clock. Kafka keeps the highest
+        number alone: one that an operator made by hand hides all that are announced after it there."""
         self._session_id = 0
         self._wake = trio.Event()
 
@@ -94,7 +91,7 @@ class ConfigChanges:
     async def _begin(self) -> BrokerConfig:
         self._session_id = self._coordination.session_id
         self._folder_czxid = await self._find_folder()  # before what is in it: a later one is noticed as another one
-        self._seen = max(map(_number, await self._announcements()), default=-1)
+        self._note_looked_at(await self._announcements())
         self.config.value = await self.dynamic.read()
         return self.config.value
 
@@ -135,8 +132,10 @@ class ConfigChanges:
         return NO_FOLDER if stat is None else stat.czxid
 
     async def _announcements(self) -> list[str]:
+        """What else an operator keeps there is left alone."""
         try:
-            return await self._coordination.children(CONFIG_CHANGES_PATH, self._on_change)
+            names = await self._coordination.children(CONFIG_CHANGES_PATH, self._on_change)
+            return [name for name in names if _ANNOUNCEMENT.fullmatch(name)]
         except NoNode:  # nothing is announced; whoever removed the folder may put it back
             await self._coordination.exists(CONFIG_CHANGES_PATH, self._on_change)
             return []
@@ -150,24 +149,29 @@ class ConfigChanges:
         names = await self._announcements()
         folder = await self._find_folder()
         if folder != self._folder_czxid:
-            self._folder_czxid, self._seen, self._outdated = folder, -1, -1
-            self._looks.clear()
+            self._folder_czxid = folder
+            self._looked_at.clear()
             return everything
-        fresh = [name for name in names if _number(name) > self._seen]
-        found = await self._coordination.get_many([f"{CONFIG_CHANGES_PATH}/{name}" for name in fresh])
+        fresh = [name for name in names if name not in self._looked_at]
         entities: set[str] = set()
-        for name, znode in zip(fresh, found, strict=True):
-            path = f"{CONFIG_CHANGES_PATH}/{name}"
+        paths = [f"{CONFIG_CHANGES_PATH}/{name}" for name in fresh]
+        for path, znode in zip(paths, await get_each(self._coordination, paths), strict=True):
             try:
+                if isinstance(znode, CoordinationError):
+                    raise znode
                 entities |= everything if znode is None else {ConfigChangeZnode.decode(path, znode.data).entity_path}
-            except InvalidZnode as error:
+            except (InvalidZnode, CoordinationError) as error:
                 self._log.warning("every configuration is read again: who changed is not said", why=str(error))
                 entities |= everything
         if self._session_id != self._coordination.session_id:
             self._session_id = self._coordination.session_id
             entities |= everything
-        self._seen = max(map(_number, fresh), default=self._seen)
+        self._note_looked_at(names)
         return entities
+
+    def _note_looked_at(self, standing: Sequence[str]) -> None:
+        now = trio.current_time()
+        self._looked_at = {name: self._looked_at.get(name, now) for name in standing}
 
     async def _read_again(self, entities: Collection[str]) -> None:
         names: dict[str, set[str]] = {}
@@ -183,25 +187,14 @@ class ConfigChanges:
     async def _remove_outdated(self) -> None:
         """Some of what was looked at long ago. Should their folder be made anew meanwhile and one of the same number be
         taken for an old one: who finds another folder reads everything."""
-        now = trio.current_time()
-        while self._looks and self._looks[0][0] <= now - KEPT_S:
-            self._outdated = self._looks.popleft()[1]
-        if not self._looks or self._looks[-1][0] <= now - MENDED_CHECK_S:
-            self._looks.append((now, self._seen))
-        if self._outdated < 0:
+        old = trio.current_time() - KEPT_S
+        outdated = [name for name, looked_at in self._looked_at.items() if looked_at <= old]
+        if not outdated:
             return
-        try:
-            if await self._find_folder() != self._folder_czxid:
-                return
-            names = await self._coordination.children(CONFIG_CHANGES_PATH)
-            outdated = [name for name in names if _ANNOUNCEMENT.fullmatch(name) and _number(name) <= self._outdated]
-            some = [[Delete(f"{CONFIG_CHANGES_PATH}/{name}")] for name in outdated[:REMOVED_AT_ONCE]]
-            results = await self._coordination.multi_many(some)
-        except CoordinationError:
-            return  # it is tried again
-        is_known = not any(isinstance(result, ConnectionLost | SessionExpired) for result in results)
-        if is_known and len(some) == len(outdated):
-            self._outdated = -1
+        with suppress(CoordinationError):  # it is tried again, by the next look at what stands there
+            if await self._find_folder() == self._folder_czxid:
+                some = [[Delete(f"{CONFIG_CHANGES_PATH}/{name}")] for name in outdated[:REMOVED_AT_ONCE]]
+                await self._coordination.multi_many(some)
 
     # --- who takes it over -------------------------------------------------------------------------------------------
 
@@ -249,9 +242,3 @@ class ConfigChanges:
 
 
 _ANNOUNCEMENT = re.compile(r"config_change_[0-9]{10}", re.ASCII)
-
-
-def _number(name: str) -> int:
-    """Of config_change_0000000007; −1 where it is no announcement."""
-    digits = name.rpartition("_")[2]
-    return int(digits) if digits.isdecimal() else -1

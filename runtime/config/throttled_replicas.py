@@ -13,7 +13,7 @@ from typing import NamedTuple
 from strandline.runtime.config.keys import Allowed
 
 ALL = "*"
-_REPLICA = re.compile(r"[0-9]+:[0-9]+")
+_REPLICA = re.compile(r"[0-9]{1,10}:[0-9]{1,10}")
 
 
 class ThrottledReplicas(NamedTuple):

@@ -10,10 +10,12 @@ from trio.testing import MockClock
 
 from strandline.broker.admin.config_changes import KEPT_S, MENDED_CHECK_S, REMOVED_AT_ONCE
 from strandline.client.errors import ClientError, LeaderNotAvailable
+from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, ConfigChangeZnode, ConfigZnode
-from strandline.runtime.coordination import Delete, NoNode, SetData
+from strandline.runtime.coordination import CoordinationError, Delete, NoNode, SetData, Znode
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import read_all
+from strandline.testkit.zookeeper.tree import ZnodeTree
 from support.scenario import T0, cluster_with_topic, numbered
 
 TIGHT = {
@@ -355,6 +357,72 @@ async def test_announcements_count_after_their_folder_was_made_anew_and_numbers_
         await trio.sleep(CHECKS_S)
         for broker in cluster.nodes:
             assert cluster.partition(broker, T0).config.retention_bytes == -1
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["backup_20260101", "note_9999999999", "x_\u0663", "x_" + "9" * 5000, "config_change_9999999999"],
+)
+async def test_what_an_operator_keeps_beside_announcements_hides_none(name: str, autojump_clock: MockClock) -> None:
+    async with cluster_with_topic([1], brokers=1, configs=KEEP_TOPIC) as (cluster, _, _):
+        client = cluster.zookeeper.client()
+        await client.start()
+        await client.create(f"{CONFIG_CHANGES_PATH}/{name}", b"an operator's")
+        await client.close()
+        await put(cluster, "topics/t", overrides({"retention.bytes": "1"}))
+        await trio.sleep(CHECKS_S)
+        assert cluster.partition(1, T0).config.retention_bytes == 1
+        await cluster.stop(1)
+        await cluster.start_broker(1)
+        await cluster.until(lambda: cluster.hosts(1, T0), "hosted again")
+        await put(cluster, "topics/t", overrides({"retention.bytes": "2"}))
+        await trio.sleep(CHECKS_S)
+        assert cluster.partition(1, T0).config.retention_bytes == 2
+
+
+async def test_an_announcement_that_may_not_be_read_has_everything_read_again(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster_with_topic([1], brokers=1, configs=KEEP_TOPIC) as (cluster, _, _):
+        deny(monkeypatch, f"{CONFIG_CHANGES_PATH}/config_change_")
+        await put(cluster, "topics/t", overrides({"retention.bytes": "1"}))
+        await trio.sleep(CHECKS_S)
+        assert cluster.partition(1, T0).config.retention_bytes == 1
+
+
+async def test_what_may_not_be_read_keeps_that_topic_alone_and_counts_once_it_may(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster_with_topic([1], brokers=1, configs={"retention.bytes": "5"}) as (cluster, _, _):
+        async with cluster.admin() as admin:
+            await admin.create_topic("u", configs={"retention.bytes": "6"})
+        other = TopicPartition("u", 0)
+        await cluster.until(lambda: cluster.hosts(1, other), "hosted")
+        with monkeypatch.context() as denied:
+            deny(denied, ConfigZnode.path("t"))
+            await put(cluster, "topics/t", overrides({"retention.bytes": "1"}))
+            await put(cluster, "topics/u", overrides({"retention.bytes": "2"}))
+            await trio.sleep(CHECKS_S)
+            assert cluster.partition(1, T0).config.retention_bytes == -1, "it keeps everything"
+            assert cluster.partition(1, other).config.retention_bytes == 2
+            await cluster.stop(1)
+            await cluster.start_broker(1)
+            await cluster.until(lambda: cluster.hosts(1, T0), "hosted again")
+            assert cluster.partition(1, T0).config.retention_bytes == -1
+        await trio.sleep(MENDED_CHECK_S + CHECKS_S)
+        assert cluster.partition(1, T0).config.retention_bytes == 1
+
+
+def deny(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
+    """An access control list keeps everybody from reading the data of these znodes."""
+    real = ZnodeTree.get
+
+    def get(self: ZnodeTree, path: str) -> Znode:
+        if path.startswith(prefix):
+            raise CoordinationError(f"get {path}: ZooKeeper refused it with NoAuthError")
+        return real(self, path)
+
+    monkeypatch.setattr(ZnodeTree, "get", get)
 
 
 async def test_announcements_go_a_quarter_of_an_hour_after_they_were_looked_at_and_nothing_else_does(

@@ -17,6 +17,8 @@ STATIC = load_broker_config({"broker.id": "1", "zookeeper.connect": "z:1", "log.
 LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
 LEADER_RATE, FOLLOWER_RATE = "leader.replication.throttled.rate", "follower.replication.throttled.rate"
 LOG_DIRS_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+HUGE = "9" * 5000
+"""More digits than Python makes a number of."""
 LAYERS = [Layer("/config/brokers/<default>", {}, False), Layer("/config/brokers/1", {}, True)]
 
 
@@ -45,7 +47,10 @@ def test_where_nothing_is_named_nothing_is_there_to_be_looked_at() -> None:
         assert config.throttled_leaders is config.throttled_followers is None
 
 
-@pytest.mark.parametrize("text", ["*,0:1", "*,*", "0", "0:", ":1", "0:1:2", "a:1", "-1:1", "0:1;1:2", "٣:1", "0 :1"])
+@pytest.mark.parametrize(
+    "text",
+    ["*,0:1", "*,*", "0", "0:", ":1", "0:1:2", "a:1", "-1:1", "0:1;1:2", "٣:1", "0 :1", HUGE + ":1", "0:" + HUGE],
+)
 @pytest.mark.parametrize("key", [LEADERS, FOLLOWERS])
 def test_what_is_no_such_list_is_refused_in_one_line_and_throttles_nobody(key: str, text: str) -> None:
     with pytest.raises(InvalidConfig) as refused:
