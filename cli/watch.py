@@ -7,7 +7,7 @@ logged (`watch_replay`). Either way `watch_seen` finds what has moved, and `watc
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ import click
 from strandline.cli.history_options import merge_of, time_range, unread_texts
 from strandline.cli.options import bootstrap_option, legal_topic, output_option, partition_numbers
 from strandline.cli.session import Session, bootstrap_of, cluster_folder, session_of
+from strandline.cli.spark_session import warn
 from strandline.cli.wording import printable
 
 if TYPE_CHECKING:
@@ -85,9 +86,11 @@ def watch(
         raise click.UsageError("--bootstrap is for a cluster as it is now; a replay reads logs: --logs or --data")
     since_ms, until_ms = time_range(since, until, session.now_ms())
     merge, _, missing = merge_of(logs, cluster_folder(session)[0])
-    events, logged = _read_events(merge, missing, topic, numbers)
+    logged: set[int] = set()
     pace = 0.0 if once else FASTER if speed is None else speed
-    was_shown = _replay(session, events, topic, since_ms, until_ms, pace, output)
+    was_shown = _replay(session, _events(merge, topic, numbers, logged), topic, since_ms, until_ms, pace, output)
+    for text in unread_texts(merge, missing):
+        warn(printable(text))
     if logged and (unlogged := numbers - logged):
         raise click.ClickException(
             f"topic {topic}: the logs say nothing of partition {_listed(unlogged)}, only of {_listed(logged)}"
@@ -128,7 +131,7 @@ def _watch(
 
 def _replay(
     session: Session,
-    events: list[Event],
+    events: Iterator[Event],
     topic: str,
     since_ms: int | None,
     until_ms: int | None,
@@ -154,24 +157,16 @@ def _replay(
 # --- The logs --------------------------------------------------------------------------------------------------
 
 
-def _read_events(
-    merge: LogMerge, missing: Sequence[str], topic: str, numbers: frozenset[int]
-) -> tuple[list[Event], set[int]]:
-    """What the change logs say of these partitions of the topic and of brokers, and of which partitions they say
-    anything; what cannot be read is told on stderr."""
-    from strandline.cli.spark_session import warn
+def _events(merge: LogMerge, topic: str, numbers: frozenset[int], logged: set[int]) -> Iterator[Event]:
+    """What the change logs say of these partitions of the topic and of brokers. Adds to `logged` of which partitions
+    they say anything."""
     from strandline.cli.watch_replay import KINDS
     from strandline.protocol.history.lines import OF_PARTITIONS
     from strandline.protocol.history.wanted import Wanted
 
     of_topic, wanted = Wanted(re.escape(topic)), Wanted(re.escape(topic), numbers)
-    events: list[Event] = []
-    logged: set[int] = set()
     for event in (event for told in merge for event in told.line.events if event.kind in KINDS):
         if event.kind in OF_PARTITIONS and of_topic.has(event):
             logged.add(event.partition)
         if wanted.has(event):
-            events.append(event)
-    for text in unread_texts(merge, missing):
-        warn(printable(text))
-    return events, logged
+            yield event

@@ -1,6 +1,7 @@
 """What brokers logged of a topic, as `strandline watch` would have seen it. Pure.
 
-Lines are taken by their times. A state (leader, epoch, ISR) counts where it is newer than the one that is known, by
+Lines are taken as they come, by their times, and none is kept: what logs have of weeks before the time asked for costs
+reading alone. A state (leader, epoch, ISR) counts where it is newer than the one that is known, by
 leader epoch and znode version, whoever tells of it; a line that says how far a log reaches moves the offsets of that
 broker's replica, and of the partition's high watermark where that broker leads. Between such lines the logs say nothing
 of offsets. How long a broker was away is what lines said at the time: `strandline history` knows better, afterwards.
@@ -35,13 +36,12 @@ def pause_s(before_ms: int, now_ms: int, speed: float) -> float:
 
 def replayed(events: Iterable[Event], topic: str, since_ms: int | None, until_ms: int | None) -> Iterator[TopicSeen]:
     """The topic at each moment of which something is told, the first one as it was at `since_ms`. events: of
-    the topic and of brokers, of these `KINDS`, in any order."""
+    the topic and of brokers, of these `KINDS`, by time; all are taken, those of later on, too."""
     told = _Told(topic)
     begun = False
-    in_order = sorted(set(events), key=lambda event: (event.time_ms, event))
-    for time_ms, together in groupby(in_order, key=lambda event: event.time_ms):
+    for time_ms, together in groupby(events, key=lambda event: event.time_ms):
         if until_ms is not None and time_ms >= until_ms:
-            break
+            continue
         if since_ms is not None and time_ms >= since_ms and not begun and told.is_known:
             yield told.seen(since_ms)
         begun = begun or since_ms is None or time_ms >= since_ms
@@ -65,17 +65,24 @@ class _Told:
         self._failed: dict[int, set[int]] = {}
         self._gone: dict[int, str] = {}
         self._deleted: set[str] = set()
+        self._seen: dict[int, PartitionSeen] = {}
+        """As it was told last."""
+        self._touched: set[int] | None = None
+        """Partitions that something was said of since then; None: of all."""
 
     def take(self, event: Event) -> None:
         if event.kind in _GONE:
+            self._touched = None
             self._gone[event.peer] = _GONE[event.kind].format(event.peer)
         elif event.kind in _BACK:
+            self._touched = None
             self._gone.pop(event.peer, None)
             for brokers in self._failed.values():
                 brokers.discard(event.peer)
         elif event.kind is Kind.DELETED:
             self._delete(event)
         elif event.kind is Kind.FAILED and event.topic_id == self._topic_id:
+            self._touch(event.partition)
             self._failed.setdefault(event.partition, set()).add(event.broker_id)
         elif event.kind in OF_STATES and event.topic_id not in self._deleted:
             self._take_state(event)
@@ -86,7 +93,12 @@ class _Told:
             self.is_known, self._topic_id, self._problem = True, event.topic_id, "was deleted"
             self._forget()
 
+    def _touch(self, number: int) -> None:
+        if self._touched is not None:
+            self._touched.add(number)
+
     def _forget(self) -> None:
+        self._touched = None
         for known in (self._states, self._versions, self._failed):
             known.clear()
 
@@ -97,6 +109,7 @@ class _Told:
             self._topic_id, self._problem = event.topic_id, ""
         self.is_known = True
         number = event.partition
+        self._touch(number)
         known = self._states.get(number, PartitionSeen())
         version = event.leader_epoch, event.zk_version
         if event.zk_version != NO_VERSION and version >= self._versions.get(number, (-1, -1)):
@@ -116,8 +129,12 @@ class _Told:
             self._states[number] = known
 
     def seen(self, time_ms: int) -> TopicSeen:
-        partitions = {number: self._with_away(number, state) for number, state in sorted(self._states.items())}
-        return TopicSeen(time_ms, self._topic, self._topic_id, partitions, self._problem)
+        touched, self._touched = self._touched, set()
+        partitions = {} if touched is None else dict(self._seen)
+        for number in self._states if touched is None else touched & self._states.keys():
+            partitions[number] = self._with_away(number, self._states[number])
+        self._seen = partitions
+        return TopicSeen(time_ms, self._topic, self._topic_id, partitions, self._problem, touched)
 
     def _with_away(self, number: int, state: PartitionSeen) -> PartitionSeen:
         away = {broker: self._gone[broker] for broker in state.replicas if broker in self._gone}

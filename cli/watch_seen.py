@@ -8,7 +8,7 @@ whatever its name: what was known of the old one is forgotten. What one look cou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -43,13 +43,14 @@ class PartitionSeen:
 @dataclass(frozen=True, slots=True)
 class TopicSeen:
     """A topic at one moment. partitions None: nobody could be asked. problem: what is wrong with the topic as a
-    whole."""
+    whole. touched: which partitions may differ from the look before; None: all of them."""
 
     time_ms: int
     topic: str
     topic_id: str
     partitions: Mapping[int, PartitionSeen] | None
     problem: str = ""
+    touched: Collection[int] | None = None
 
 
 class Change(NamedTuple):
@@ -118,7 +119,7 @@ class Watched:
         if known is None or is_another:
             self.changed_ms.clear()
         partitions = {} if known is None or is_another else known.partitions or {}
-        for number in sorted(seen.partitions):
+        for number in sorted(seen.partitions if seen.touched is None else seen.partitions.keys() & seen.touched):
             change = _of_partition(partitions.get(number), seen, number)
             if change is not None:
                 changes.append(change)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from strandline.cli.watch_replay import LONGEST_PAUSE_S, pause_s, replayed
 from strandline.cli.watch_seen import Watched
@@ -21,7 +25,7 @@ def told(events: list[Event], since_ms: int | None = None, until_ms: int | None 
     watched = Watched()
     return [
         (change.time_ms, change.text)
-        for seen in replayed(events, "t", since_ms, until_ms)
+        for seen in replayed(sorted(events, key=lambda event: event.time_ms), "t", since_ms, until_ms)
         for change in watched.take(seen)
     ]
 
@@ -76,6 +80,31 @@ def test_a_topic_that_was_deleted_and_made_anew_is_told_apart_from_the_old_one()
         (3000, "leader 2, epoch 0, ISR 2 of 2"),
     ]
     assert told([FIRST, anew, late]) == told([FIRST, anew]), "also where no log has the deletion"
+
+
+@st.composite
+def any_events(draw: st.DrawFn) -> list[Event]:
+    events: list[Event] = []
+    for time_ms in range(1000, 1000 + draw(st.integers(1, 30))):
+        broker, number = draw(st.integers(1, 3)), draw(st.integers(0, 3))
+        kind = draw(st.sampled_from([Kind.WRITTEN, Kind.WRITTEN, Kind.GONE, Kind.STARTED, Kind.FAILED, Kind.DELETED]))
+        topic_id = draw(st.sampled_from("AAAB"))
+        if kind is Kind.WRITTEN:
+            leader, version = draw(st.integers(1, 3)), draw(st.integers(0, 5))
+            more = {"partition": number, "topic_id": topic_id, "log_end_offset": draw(st.integers(0, 3))}
+            events.append(state(time_ms, broker, version // 2, version, leader, leader, replicas=(1, 2, 3), **more))
+        elif kind in (Kind.FAILED, Kind.DELETED):
+            events.append(Event(kind, time_ms, broker, "t", topic_id, number))
+        else:
+            events.append(Event(kind, time_ms, broker, peer=draw(st.integers(1, 3))))
+    return events
+
+
+@given(any_events())
+def test_partitions_that_are_not_named_as_touched_have_not_moved(events: list[Event]) -> None:
+    looks = list(replayed(events, "t", None, None))
+    one, other = Watched(), Watched()
+    assert [one.take(seen) for seen in looks] == [other.take(replace(seen, touched=None)) for seen in looks]
 
 
 @pytest.mark.parametrize(
