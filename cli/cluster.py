@@ -98,18 +98,21 @@ class EmbeddedCluster:
             raise ClusterNotUp(
                 f"no cluster is up in {data_dir.resolve()}; start one: strandline up, or name its --data"
             )
-        broker_ids = [int(name.removeprefix("broker-")) for name in members if name != _ZOOKEEPER]
-        cluster = cls(data_dir, max(broker_ids, default=0))
-        for name, member in members.items():
-            cluster._own.add(member.process)
-            if name == _ZOOKEEPER:
-                cluster.zookeeper.fix_port(member.port)
-                cluster.zookeeper.process.adopt(member.process)
-            else:
-                broker_id = int(name.removeprefix("broker-"))
-                cluster._ports[broker_id] = member.port
-                cluster.brokers[broker_id].adopt(member.process)
+        cluster = cls(data_dir, max(_broker_ids(members), default=0))
+        cluster.adopt(members)
         return cluster
+
+    def adopt(self, members: Mapping[str, Member]) -> None:
+        """Take charge of the processes that an earlier command started, and of their ports."""
+        for name, member in members.items():
+            self._own.add(member.process)
+            if name == _ZOOKEEPER:
+                self.zookeeper.fix_port(member.port)
+                self.zookeeper.process.adopt(member.process)
+            else:
+                broker_id = _broker_id(name)
+                self._ports[broker_id] = member.port
+                self.brokers[broker_id].adopt(member.process)
 
     # --- the whole cluster -------------------------------------------------------------------------------------
 
@@ -357,26 +360,25 @@ def up(
     of, else 3. `overrides`: broker keys, added to those of earlier starts and kept for later ones; `warn` hears what
     is doubtful about them, and which admin ports are not where they should be. ClusterAlreadyUp, DataOfMoreBrokers,
     OverrideRefused, and what EmbeddedCluster raises."""
-    members = read_state(data_dir)
-    if members is not None and not any(member.process.is_alive for member in members.values()):
+    members = read_state(data_dir) or {}
+    if members and not any(member.process.is_alive for member in members.values()):
         # Of a machine that went down, say: nothing knows the old addresses any more, so start afresh on the data.
         write_state(data_dir, {})
-        members = None
-    if members is not None:
-        cluster = EmbeddedCluster.recorded(data_dir)
-        if brokers is not None and brokers != len(cluster.broker_ids):
-            raise ClusterAlreadyUp(
-                f"a cluster of {counted(len(cluster.broker_ids), 'broker')} is recorded in {cluster.data_dir}; "
-                "strandline down stops it"
-            )
-    else:
-        earlier = brokers_with_data(data_dir)
-        if brokers is not None and brokers < earlier:
-            raise DataOfMoreBrokers(
-                f"{data_dir.resolve()} has the data of {counted(earlier, 'broker')}; give --brokers {earlier} "
-                "or another --data"
-            )
-        cluster = EmbeddedCluster(data_dir, brokers or earlier or DEFAULT_BROKERS, base_port=base_port)
+        members = {}
+    # A start that failed leaves no record of its brokers, but their data.
+    recorded, earlier = _broker_ids(members), brokers_with_data(data_dir)
+    known = max([earlier, *recorded])
+    if recorded and brokers not in (None, known):
+        raise ClusterAlreadyUp(
+            f"a cluster of {counted(known, 'broker')} is recorded in {data_dir.resolve()}; strandline down stops it"
+        )
+    if brokers is not None and brokers < earlier:
+        raise DataOfMoreBrokers(
+            f"{data_dir.resolve()} has the data of {counted(earlier, 'broker')}; give --brokers {earlier} "
+            "or another --data"
+        )
+    cluster = EmbeddedCluster(data_dir, brokers or known or DEFAULT_BROKERS, base_port=base_port)
+    cluster.adopt(members)
     cluster.properties = {**kept_overrides(data_dir), **(overrides or {})}
     for warning in checked(cluster.properties, cluster.own_properties(1)):
         warn(warning)
@@ -402,6 +404,14 @@ def down(data_dir: Path, timeout_s: float = STOP_TIMEOUT_S) -> EmbeddedCluster:
 
 def _broker_name(broker_id: int) -> str:
     return f"broker-{broker_id}"
+
+
+def _broker_id(name: str) -> int:
+    return int(name.removeprefix("broker-"))
+
+
+def _broker_ids(members: Iterable[str]) -> list[int]:
+    return [_broker_id(name) for name in members if name != _ZOOKEEPER]
 
 
 def _port_in(config: Path, pattern: str) -> int | None:

@@ -118,6 +118,27 @@ def test_up_refuses_a_second_time_and_mends_what_died(strandline: Command) -> No
     assert after["brokers"][1]["pid"] != before["brokers"][1]["pid"]
 
 
+def test_up_starts_brokers_again_that_ended_at_the_start_once_the_cause_is_mended(strandline: Command) -> None:
+    assert strandline("up", "--brokers", "2").returncode == 0
+    addresses = strandline.report()["bootstrap_servers"]
+    for name in ("broker-1", "broker-2"):
+        victim = strandline.members()[name].process
+        assert victim.send(signal.SIGKILL) and victim.wait_gone(60)
+    cause = strandline.data_dir / "broker-2" / "data" / "meta.properties"
+    whole = cause.read_text()
+    cause.write_text(whole.replace("broker.id=2", "broker.id=7"))
+    failed = strandline("up")
+    assert failed.returncode == 1 and "broker 2 ended with exit code" in failed.stderr
+    assert list(strandline.members()) == ["zookeeper"]
+
+    cause.write_text(whole)
+    mended = strandline("up", "--brokers", "2")
+    assert mended.returncode == 0, mended.stderr
+    after = strandline.report()
+    assert [broker["state"] for broker in after["brokers"]] == ["up"] * 2
+    assert after["bootstrap_servers"] == addresses
+
+
 def test_status_tells_a_paused_zookeeper_and_says_nothing_of_partitions_when_no_broker_answers(
     strandline: Command,
 ) -> None:

@@ -133,12 +133,56 @@ def test_down_clears_away_a_cluster_that_died(tmp_path: Path) -> None:
         down(tmp_path)
 
 
+def leave_data(data_dir: Path, brokers: int) -> None:
+    for broker_id in range(1, brokers + 1):
+        (data_dir / f"broker-{broker_id}").mkdir()
+        (data_dir / f"broker-{broker_id}" / "server.properties").touch()
+
+
 def test_up_does_not_leave_data_of_brokers_behind(tmp_path: Path) -> None:
-    for broker_id in (1, 2, 3):
-        (tmp_path / f"broker-{broker_id}").mkdir()
-        (tmp_path / f"broker-{broker_id}" / "server.properties").touch()
+    leave_data(tmp_path, 3)
     with pytest.raises(DataOfMoreBrokers, match="data of 3 brokers; give --brokers 3 or another --data"):
         up(tmp_path, brokers=2)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "with_data", "asked_for", "expected"),
+    [
+        (("zookeeper",), 0, None, 3),
+        (("zookeeper",), 0, 2, 2),
+        (("zookeeper",), 2, None, 2),
+        (("zookeeper",), 2, 4, 4),
+        (("zookeeper", "broker-1"), 2, None, 2),
+        (("zookeeper", "broker-1"), 2, 2, 2),
+    ],
+)
+def test_up_starts_brokers_that_a_failed_start_left_without_a_record(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    recorded: tuple[str, ...],
+    with_data: int,
+    asked_for: int | None,
+    expected: int,
+) -> None:
+    myself = identify(os.getpid())
+    assert myself is not None
+    leave_data(tmp_path, with_data)
+    write_state(tmp_path, {name: Member(name, myself, 2181 + at) for at, name in enumerate(recorded)})
+    monkeypatch.setattr(EmbeddedCluster, "start", lambda *_: None)
+    cluster = up(tmp_path, asked_for)
+    assert cluster.broker_ids == list(range(1, expected + 1))
+    missing = [name for name in map("broker-{}".format, cluster.broker_ids) if name not in recorded]
+    assert cluster.dead_members() == missing
+    assert cluster.zookeeper.address == "127.0.0.1:2181"
+
+
+def test_up_refuses_another_number_of_brokers_while_one_is_recorded(tmp_path: Path) -> None:
+    myself = identify(os.getpid())
+    assert myself is not None
+    leave_data(tmp_path, 3)
+    write_state(tmp_path, {"broker-1": Member("broker-1", myself, 9092)})
+    with pytest.raises(ClusterAlreadyUp, match="a cluster of 3 brokers is recorded"):
+        up(tmp_path, brokers=4)
 
 
 def test_two_clusters_side_by_side_get_their_own_ports(tmp_path: Path) -> None:
