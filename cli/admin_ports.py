@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from strandline.cli.options import LOOK_TIMEOUT_MS
+from strandline.cli.options import LOOK_TIMEOUT_MS, no_such_broker
 
 if TYPE_CHECKING:
     from strandline import Admin
@@ -75,8 +75,7 @@ def check_named(named: Iterable[int], running: Collection[int], away: Collection
     away: brokers that are known, and may be named though they do not run."""
     for broker_id in named:
         if broker_id not in running and broker_id not in away:
-            known = ", ".join(map(str, running))
-            raise click.UsageError(f"--admin: there is no broker {broker_id} that runs; those are {known}")
+            raise no_such_broker("--admin", broker_id, running)
 
 
 def admin_port(admin: Admin, broker: BrokerView) -> Address:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from strandline.cli.item_errors import error_fields
-from strandline.cli.options import LOOK_TIMEOUT_MS
+from strandline.cli.options import LOOK_TIMEOUT_MS, no_such_broker
 from strandline.cli.tables import show_table
 from strandline.cli.wording import counted, printable, sized
 from strandline.protocol.types import TopicPartition
@@ -222,8 +222,7 @@ def refuse_unknown(picture: ClusterPicture, plan: Targets, where: str) -> None:
             raise click.UsageError(f"{where}: {what}")
         for broker_id in replicas:
             if broker_id not in {*picture.racks, *picture.original(tp), *picture.target(tp)}:
-                known = ", ".join(map(str, picture.racks))
-                raise click.UsageError(f"{where} ({tp}): there is no broker {broker_id} that runs; those are {known}")
+                raise no_such_broker(f"{where} ({tp})", broker_id, picture.racks)
 
 
 def named(partitions: Iterable[object], most: int = 5) -> str:

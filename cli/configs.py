@@ -25,6 +25,7 @@ from strandline.cli.options import (
     bootstrap_option,
     key_value,
     legal_topic,
+    no_such_broker,
     output_option,
     settings_option,
     show_json,
@@ -32,6 +33,7 @@ from strandline.cli.options import (
 from strandline.cli.tables import show_table
 
 if TYPE_CHECKING:
+    from strandline import Admin
     from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult
     from strandline.runtime.config.keys import ConfigKey
 
@@ -101,6 +103,15 @@ def _entity(topic: str | None, broker: int | None, all_brokers: bool) -> Entity:
     return Entity(True, legal_topic(topic)) if topic is not None else Entity(False, "" if all_brokers else str(broker))
 
 
+def _check_runs(admin: Admin, entity: Entity) -> None:
+    """UsageError for a broker that does not run: only itself answers for its keys, and the client would wait for it."""
+    if entity.is_topic or not entity.name:
+        return
+    running = admin.describe_cluster().brokers
+    if int(entity.name) not in running:
+        raise no_such_broker("--broker", int(entity.name), running)
+
+
 def _check_known(keys: Iterable[str], known: Iterable[str], entity: Entity) -> None:
     """ClickException for the first one that nobody knows, with the nearest one that is known."""
     offered = set(known)
@@ -156,6 +167,7 @@ def describe(
     if keys and everything:
         raise click.UsageError("give either KEY… or --all", ctx)
     with admin_of(ctx, bootstrap, settings, TIMEOUT_MS) as admin:
+        _check_runs(admin, entity)
         found = sorted(admin.describe_configs(entity.kind, entity.name), key=lambda entry: entry.name)
     if keys:
         _check_known(keys, {*(entry.name for entry in found), *(entity.keys() if all_brokers else ())}, entity)
@@ -243,6 +255,7 @@ def alter(
     entity = _entity(topic, broker, all_brokers)
     changes = _changes_asked_for(added, deleted)
     with admin_of(ctx, bootstrap, settings, TIMEOUT_MS) as admin:
+        _check_runs(admin, entity)
         notes = _checked_deletions(entity, changes, admin.describe_configs(entity.kind, entity.name))
         admin.alter_configs(entity.kind, entity.name, changes, validate_only=dry_run)
     keys = entity.keys()

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -213,6 +213,12 @@ def properties_of(file: IO[bytes] | None) -> dict[str, str]:
         return parse_properties(file.read().decode())
     except UnicodeDecodeError as error:
         raise click.UsageError(f"{file.name} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+
+
+def no_such_broker(where: str, broker_id: int, running: Collection[int]) -> click.UsageError:
+    """What to raise for an id that no living broker has: it is wrong, and nobody would answer. where: what names it."""
+    known = ", ".join(map(str, sorted(running)))
+    return click.UsageError(f"{where}: there is no broker {broker_id} that runs; those are {known}")
 
 
 def key_value(text: str, option: str) -> tuple[str, str]:

@@ -9,7 +9,15 @@ import click
 
 from strandline.cli.cluster_picture import ClusterPicture, figures, figures_json, look, show_figures
 from strandline.cli.json_files import Assignment, assignment_json, read_topics, write_assignment
-from strandline.cli.options import admin_of, bootstrap_option, legal_topic, output_option, settings_option, show_json
+from strandline.cli.options import (
+    admin_of,
+    bootstrap_option,
+    legal_topic,
+    no_such_broker,
+    output_option,
+    settings_option,
+    show_json,
+)
 
 TIMEOUT_MS = 60_000
 
@@ -100,8 +108,7 @@ def _chosen(picture: ClusterPicture, ids: Iterable[int] | None, *, ignore_racks:
     chosen: dict[int, str | None] = {}
     for broker_id in picture.racks if ids is None else ids:
         if broker_id not in picture.racks:
-            known = ", ".join(map(str, picture.racks))
-            raise click.UsageError(f"--brokers: there is no broker {broker_id} that runs; those are {known}")
+            raise no_such_broker("--brokers", broker_id, picture.racks)
         chosen[broker_id] = None if ignore_racks else picture.racks[broker_id]
     return chosen
 

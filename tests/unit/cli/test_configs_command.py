@@ -13,6 +13,13 @@ from strandline.protocol.messages import ConfigResource, DescribeConfigsResource
 from strandline.runtime.config.broker import BROKER_KEYS
 
 
+@pytest.fixture
+def shell(shell: Any) -> Any:
+    """Of a cluster in which brokers 0 and 1 run."""
+    shell.cluster.moves.racks = dict.fromkeys((0, 1))
+    return shell
+
+
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
@@ -58,6 +65,16 @@ def test_what_cannot_be_deleted_because_it_does_not_exist_is_an_error(shell: Any
     assert ran.err == "strandline: there is no key retention.m of topic t; did you mean retention.ms?\n"
     ran = shell("configs", "alter", "--all-brokers", "--delete", "log.cleaner.thread")
     assert ran.code == 1 and "did you mean log.cleaner.threads?" in ran.err
+    assert "altered" not in shell.cluster.settings
+
+
+@pytest.mark.parametrize("args", [("describe",), ("alter", "--add", "a=1"), ("alter", "--add", "a=1", "--dry-run")])
+def test_a_broker_that_there_is_not_is_a_usage_error_that_names_those_that_run(
+    shell: Any, args: tuple[str, ...]
+) -> None:
+    ran = shell("configs", *args, "--broker", "9")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "--broker: there is no broker 9 that runs; those are 0, 1" in ran.err
     assert "altered" not in shell.cluster.settings
 
 
