@@ -27,7 +27,7 @@ from strandline.cli.wording import counted, printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from strandline.protocol.history.gaps import Gap
+    from strandline.protocol.history.gaps import Gap, Unheard
     from strandline.protocol.history.gathering import Gathering, TooManyEvents
     from strandline.protocol.history.wanted import Wanted
     from strandline.runtime.log_merge import LogMerge
@@ -83,8 +83,8 @@ def state_changes(
         page=page,
     )
     run.show()
-    gaps = run.gaps_found()
-    unread = [*unread_texts(merge, missing), *_gap_texts(gaps)]
+    gaps, unheard = run.gaps_found(), run.unheard()
+    unread = [*unread_texts(merge, missing), *_gap_texts(gaps), *_unheard_texts(unheard)]
     nothing = run.why_nothing(files, is_all_read=not unread)
     for text in unread:
         warn(printable(text))
@@ -93,7 +93,7 @@ def state_changes(
     run.write_page(files)
     if output == "json":
         session.line.is_answered = True
-        click.echo(json.dumps(_missing_fields(run, merge, gaps, missing)))
+        click.echo(json.dumps(_missing_fields(run, merge, gaps, missing, unheard)))
 
 
 class _Run:
@@ -189,6 +189,9 @@ class _Run:
     def gaps_found(self) -> list[Gap]:
         return [gap for gap in self._gaps.found() if self._is_in_range(gap.before.time_ms, gap.behind.time_ms)]
 
+    def unheard(self) -> list[Unheard]:
+        return [each for each in self._gaps.unheard() if self._is_in_range(each.first.time_ms, each.last.time_ms)]
+
     def write_page(self, files: int) -> None:
         """ClickException where there is more than can be drawn."""
         if self._page is None:
@@ -210,7 +213,9 @@ class _Run:
 # --- What is missing -------------------------------------------------------------------------------------------
 
 
-def _missing_fields(run: _Run, merge: LogMerge, gaps: Sequence[Gap], missing: Sequence[str]) -> dict[str, Any]:
+def _missing_fields(
+    run: _Run, merge: LogMerge, gaps: Sequence[Gap], missing: Sequence[str], unheard: Sequence[Unheard]
+) -> dict[str, Any]:
     return {
         "_command": "state-changes",
         "_version": JSON_VERSION,
@@ -222,6 +227,7 @@ def _missing_fields(run: _Run, merge: LogMerge, gaps: Sequence[Gap], missing: Se
         "cut_files": sorted(merge.cut_files),
         "unread_files": merge.failed,
         "missing_files": list(missing),
+        "missing_brokers": [each.broker_id for each in unheard],
         "gaps": [{**_gap_fields(gap), "message": gap.text} for gap in gaps],
     }
 
@@ -242,3 +248,20 @@ def _gap_texts(gaps: Sequence[Gap]) -> list[str]:
     if len(gaps) > MOST_NAMED:
         texts.append(f"{len(gaps):,} gaps, of which the first {MOST_NAMED} are named")
     return texts
+
+
+def _unheard_texts(unheard: Sequence[Unheard]) -> list[str]:
+    """One for all: whoever reads one broker's log on purpose knows."""
+    if not unheard:
+        return []
+    numbers = ", ".join(str(each.broker_id) for each in unheard[:MOST_NAMED])
+    if len(unheard) > MOST_NAMED:
+        numbers += f" and {len(unheard) - MOST_NAMED:,} more"
+    first = min(each.first for each in unheard)
+    if len(unheard) == 1:
+        return [
+            f"gap: no log has a line of broker {numbers}, though others name it as leader or replica, first {first}"
+        ]
+    return [
+        f"gap: no log has a line of brokers {numbers}, though others name them as leaders or replicas, first {first}"
+    ]

@@ -147,3 +147,20 @@ async def test_whole_logs_have_no_gaps_and_lines_that_are_taken_out_leave_one(au
         quiet = [each for each in lines if each.broker_id != living or each.time_ms < stopped_ms + 10_000]
         quiet.append(lines[-1]._replace(broker_id=living))
         assert living in {each.broker_id for each in gaps_in(quiet)}
+        ended = [each for each in lines if each.broker_id != living or each.time_ms < stopped_ms + 10_000]
+        [at_the_end] = gaps_in(ended)
+        assert at_the_end.broker_id == living and at_the_end.behind.broker_id != living
+
+
+async def test_a_controller_that_is_killed_and_stays_away_leaves_no_gap(autojump_clock: MockClock) -> None:
+    async with cluster_with_topic([1, 2, 3]) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("before", 5))
+        killed = cluster.controller_id
+        cluster.crash(killed)
+        await ledger.produce(producer, T0, numbered("without", 5))
+        await cluster.rest(300)
+        lines = read_history(cluster.history)
+        assert gaps_in(lines) == []
+        elections = [line for line in lines if Kind.ELECTED in {event.kind for event in line.events}]
+        assert elections[0].broker_id == killed
+        assert gaps_in(line for line in lines if line is not elections[0]) == []

@@ -260,3 +260,104 @@ def test_files_that_are_no_change_logs_are_refused(shell: Any, tmp_path: Path) -
     first, second, last = ran.err.splitlines()
     assert ran.code == 1 and f"{tmp_path}/text:1: damaged line" in first and "text:2" in second
     assert "of the 2 lines in 1 file none is one of a change log" in last
+
+
+def every_minute(broker_id: int, first: int, last: int) -> str:
+    return "".join(line(60 * minute, "broker alive", broker_id) for minute in range(first, last + 1))
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Path:
+    """Logs of three brokers over 20 minutes; that of broker 1, which leads, ends after 5."""
+    known = {**state(0, 1, 0, [1, 2, 3]), "replicas": [1, 2, 3]}
+    for number, until in ((1, 5), (2, 20), (3, 20)):
+        folder = tmp_path / f"broker-{number}"
+        folder.mkdir()
+        (folder / "controller.log").touch()
+        told = line(0, "broker registered", number, broker_epoch=7) + line(1, "became follower", number, **known)
+        (folder / "state-change.log").write_text(told + every_minute(number, 1, until))
+    return tmp_path
+
+
+def last_object(ran: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(ran.out.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--topic", "clicks"), ("--partition", "0", "--since", "1970-01-01T00:10:00Z")]
+)
+def test_a_log_that_ends_long_before_the_others_is_named(shell: Any, three: Path, options: tuple[str, ...]) -> None:
+    ran = shell("state-changes", str(three), *options)
+    one, three_log = three / "broker-1" / "state-change.log", three / "broker-3" / "state-change.log"
+    assert (ran.code, ran.err.splitlines()) == (
+        0,
+        [
+            "strandline: warning: gap: broker 1: no line for 900 s, though it writes one a minute, "
+            f"after {one}:7, and no log says that it stopped or is gone, up to {three_log}:22"
+        ],
+    )
+    [gap] = last_object(shell("state-changes", str(three), "--output", "json"))["gaps"]
+    assert (gap["broker_id"], gap["before"]["time_ms"], gap["behind"]["time_ms"]) == (1, 300_000, 1_200_000)
+
+
+def test_a_range_that_ends_before_a_log_does_has_no_gap_there(shell: Any, three: Path) -> None:
+    assert shell("state-changes", str(three), "--until", "1970-01-01T00:04:00Z").err == ""
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [
+        ("broker-1", line(301, "broker stopped", 1, broker_epoch=7)),
+        ("broker-2", line(306, "broker failed", 2, broker=1, broker_epoch=7, session_timeout_ms=6000)),
+        ("broker-3", line(301, "contact lost", 3, leader=1)),
+        (
+            "broker-3",
+            line(10, "controller", 1, controller_epoch=1) + line(310, "elected controller", 3, controller_epoch=2),
+        ),
+        (
+            "broker-3",
+            line(10, "elected controller", 1, controller_epoch=1)
+            + line(310, "elected controller", 3, controller_epoch=2),
+        ),
+    ],
+)
+def test_who_stopped_or_is_gone_has_no_gap(shell: Any, three: Path, log: str, told: str) -> None:
+    with (three / log / "controller.log").open("a") as file:
+        file.write(told)
+    assert shell("state-changes", str(three)).err == ""
+
+
+def test_who_was_gone_and_is_back_is_named_where_its_log_ends(shell: Any, three: Path) -> None:
+    failed = line(306, "broker failed", 2, broker=1, broker_epoch=7, session_timeout_ms=6000)
+    back = line(320, "broker started", 2, broker=1, broker_epoch=9)
+    (three / "broker-2" / "controller.log").write_text(failed + back)
+    assert "gap: broker 1: no line for 900 s" in shell("state-changes", str(three)).err
+
+
+def test_brokers_without_any_log_are_named_in_one_line(shell: Any, three: Path) -> None:
+    only = three / "broker-2"
+    ran = shell("state-changes", str(only))
+    assert (ran.code, ran.err.splitlines()) == (
+        0,
+        [
+            "strandline: warning: gap: no log has a line of brokers 1, 3, though others name them as leaders or "
+            f"replicas, first {only}/state-change.log:2"
+        ],
+    )
+    assert last_object(shell("state-changes", str(only), "--output", "json"))["missing_brokers"] == [1, 3]
+    assert "of brokers 1, 3" in shell("state-changes", str(only), "--since", "1970-01-01T00:10:00Z").err
+
+
+def test_of_a_broker_without_a_log_only_what_is_asked_for_counts(shell: Any, three: Path) -> None:
+    """Broker 3 has moved away from clicks, and of orders nothing is asked."""
+    both = {"replicas": [1, 2], "isr": [1, 2], "zk_version": 1}
+    moved = line(600, "became follower", 2, **{**state(0, 1, 0, [1, 2]), **both})
+    other = line(700, "became follower", 2, **{**state(0, 4, 0, [4], "orders"), "replicas": [4]})
+    with (three / "broker-2" / "controller.log").open("a") as file:
+        file.write(moved + other)
+    logs = three / "broker-2"
+    for options, missing in ((("-t", "clicks"), [1, 3]), (("-t", "clicks", "--since", "1970-01-01T00:11:00Z"), [1])):
+        ran = shell("state-changes", str(logs), "--output", "json", *options)
+        assert last_object(ran)["missing_brokers"] == missing
+    assert last_object(shell("state-changes", str(logs), "--output", "json"))["missing_brokers"] == [1, 3, 4]

@@ -81,7 +81,7 @@ def alive(*minutes: int, broker_id: int = 1, beats: bool = True) -> list[Told]:
 
 
 def test_a_broker_that_wrote_nothing_for_minutes_though_it_lived_is_named() -> None:
-    [gap] = gaps_of([*alive(1, 2), *alive(2, 3, 4, broker_id=2), *alive(9)])
+    [gap] = gaps_of([*alive(1, 2), *alive(*range(2, 9), broker_id=2), *alive(9)])
     assert gap.broker_id == 1
     assert gap.text == "broker 1: no line for 420 s, though it writes one a minute, between /1.log:2 and /1.log:9"
     assert gaps_of(alive(1, 1 + SILENCE_MS // MINUTE_MS)) == []
@@ -91,6 +91,13 @@ def test_a_broker_that_wrote_nothing_for_minutes_though_it_lived_is_named() -> N
 def test_a_broker_that_was_down_has_no_gap(kind: Kind, minute: int) -> None:
     """Killed, it says nothing, but registers when it is back."""
     assert gaps_of([*alive(1, 2), told(3, minute * MINUTE_MS, life(kind)), *alive(20, 21)]) == []
+
+
+def test_who_is_found_gone_long_after_its_last_line_has_lines_missing_up_to_then() -> None:
+    others = alive(*range(1, 30), broker_id=2)
+    gone = Event(Kind.GONE, 15 * MINUTE_MS, 2, peer=1, session_timeout_ms=6000)
+    [gap] = gaps_of([*alive(1, 2), *others[:14], told(99, 15 * MINUTE_MS, gone, broker_id=2), *others[14:]])
+    assert (gap.broker_id, gap.before.number, gap.behind.number) == (1, 2, 99)
 
 
 def test_a_log_in_which_no_signs_of_life_stand_has_no_silence() -> None:
