@@ -34,7 +34,7 @@ from strandline.cli.tables import show_table
 
 if TYPE_CHECKING:
     from strandline import Admin
-    from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult
+    from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult, DescribeConfigsSynonym
     from strandline.runtime.config.keys import ConfigKey
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -171,7 +171,9 @@ def describe(
         found = sorted(admin.describe_configs(entity.kind, entity.name), key=lambda entry: entry.name)
     if keys:
         _check_known(keys, {*(entry.name for entry in found), *(entity.keys() if all_brokers else ())}, entity)
-    shown = [e for e in found if (e.name in keys if keys else everything or e.config_source < max(PLACES))]
+    shown = [
+        e for e in found if (e.name in keys if keys else everything or e.config_source < max(PLACES) or _in_vain(e))
+    ]
     table = entity.keys()
     if output == "json":
         show_json("configs.describe", **entity.as_json(), configs=[_fields(each, table) for each in shown])
@@ -180,6 +182,9 @@ def describe(
     if not rows:
         click.echo(f"note: nothing is set for {entity}", err=True)
         return
+    for place in (place for entry in shown for place in _in_vain(entry)):
+        text = f"{place.name}={place.value} ({PLACES[place.source]}) does not count; the broker's log says why"
+        click.echo(f"note: {text}", err=True)
     if sys.stdout.isatty():
         columns = ("key", "value", "set in", "changes", *(("unit", "meaning") if everything else ("otherwise",)))
         last = slice(4, 6) if everything else slice(6, 7)
@@ -190,11 +195,22 @@ def describe(
         click.echo(f"{row.key}={row.value}\t{row.set_in}\t{row.changes}{meaning}")
 
 
+def _in_vain(entry: DescribeConfigsResourceResult) -> list[DescribeConfigsSynonym]:
+    """What cannot be used, or has no effect where it stands: brokers name it behind lower places."""
+    found, lowest = [], entry.config_source
+    for place in entry.synonyms:
+        if place.source < lowest:
+            found.append(place)
+        lowest = max(lowest, place.source)
+    return found
+
+
 def _row(entry: DescribeConfigsResourceResult, keys: dict[str, ConfigKey]) -> Row:
     value = "(not shown)" if entry.is_sensitive else entry.value or ""
     unit = keys[entry.name].unit if entry.name in keys else ""
     place = PLACES.get(entry.config_source, "")
-    others = [] if entry.is_sensitive else entry.synonyms[1:]
+    in_vain = _in_vain(entry)
+    others = [] if entry.is_sensitive else [place for place in entry.synonyms if place not in in_vain][1:]
     below = "; ".join(f"{each.value} ({PLACES.get(each.source, each.name)})" for each in others)
     return Row(entry.name, value, place, _changes(entry, keys.get(entry.name)), unit, entry.documentation or "", below)
 

@@ -4,7 +4,10 @@ The order is Kafka's (KIP-226): the topic's own, `/config/brokers/<id>`, `/confi
 the built-in default; the first one counts. Where other keys stand in for one (`log.retention.hours` for
 `log.retention.ms`), they are named only behind a place of that key itself; Kafka does so, too.
 
-What stands in ZooKeeper and is not known to this version is named without its value, which may be a password.
+What stands in ZooKeeper and does not count is named, else nobody finds what is to be mended. Where one asks what is
+set for a topic or for all brokers it is shown as it stands. Values of one broker are what counts, since programs go by
+them; there it is named behind the places that count, out of the order. What is not known to this version is named
+without its value, which may be a password.
 """
 
 from __future__ import annotations
@@ -94,8 +97,7 @@ class BrokerView:
         reading = with_dynamic(static, layers)
         self.config = reading.config
         default, own = reading.counting
-        self._for_all = default
-        self._standing = [layer.overrides or {} for layer in layers]
+        self._for_all, self._own = ({k: v.strip() for k, v in (each.overrides or {}).items()} for each in layers)
         in_file = {name: text_of(_value(static, name)) for name in static.explicit}
         built_in = {name: text_of(key.default) for name, key in BROKER_KEYS.items() if key.default is not None}
         self._places = (
@@ -104,9 +106,13 @@ class BrokerView:
             (in_file, ConfigSource.STATIC_BROKER),
             (built_in, ConfigSource.DEFAULT),
         )
+        self._in_vain = (
+            (_in_vain(self._own, own), ConfigSource.DYNAMIC_BROKER),
+            (_in_vain(self._for_all, default), ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        )
 
     def places(self, name: str) -> list[DescribeConfigsSynonym]:
-        """Where a broker's key stands, the one that counts first."""
+        """Where a broker's key stands and counts, unless a higher one does, too: the highest first."""
         names = (name, *STAND_INS.get(name, ()))
         found = (
             DescribeConfigsSynonym(each, values[each], source)
@@ -116,34 +122,38 @@ class BrokerView:
         )
         return list(dropwhile(lambda place: place.name != name, found))
 
+    def places_in_vain(self, name: str) -> list[DescribeConfigsSynonym]:
+        """Where a broker's key stands and does not count."""
+        return [
+            DescribeConfigsSynonym(name, values[name], source) for values, source in self._in_vain if name in values
+        ]
+
     def of_this_broker(self) -> Iterator[DescribeConfigsResourceResult]:
-        for name, key in BROKER_KEYS.items():
-            yield _result(key, text_of(getattr(self.config, key.attribute)), self.places(name), _is_fixed(key))
-        for name, value in self.config.of_listeners.items():
-            if (listener_key := broker_key(name)) is not None:
-                yield _result(listener_key, text_of(value), self.places(name), read_only=False)
-        yield from _unknown(broker_key, self._standing[1], ConfigSource.DYNAMIC_BROKER)
+        for name in dict.fromkeys((*BROKER_KEYS, *self.config.of_listeners, *self._own, *self._for_all)):
+            if (key := broker_key(name)) is not None:
+                value = text_of(_value(self.config, name))
+                yield _result(key, value, self.places(name), _is_fixed(key), self.places_in_vain(name))
+        yield from _unknown(broker_key, self._own, ConfigSource.DYNAMIC_BROKER)
 
     def of_all_brokers(self) -> Iterator[DescribeConfigsResourceResult]:
         """What is set for all of them, and nothing else."""
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER
         for name, text in self._for_all.items():
-            places = [place for place in self.places(name) if place.source == source]
             if (key := broker_key(name)) is not None:
-                yield _result(key, text, places, _is_fixed(key))
-        yield from _unknown(broker_key, self._standing[0], source)
+                yield _result(key, text, [DescribeConfigsSynonym(name, text, source)], _is_fixed(key))
+        yield from _unknown(broker_key, self._for_all, source)
 
     def of_topic(self, overrides: Mapping[str, str]) -> Iterator[DescribeConfigsResourceResult]:
         """overrides: the topic's own. One that cannot be used is shown as it stands; the others as they count then."""
         config = read_topic_config(self.config, overrides).config
         for name, key in TOPIC_KEYS.items():
-            attribute = key.broker_attribute
-            places = [] if attribute is None else self.places(attribute.replace("_", "."))
+            broker_name = (key.broker_attribute or "").replace("_", ".")
+            places = self.places(broker_name)
             value = text_of(getattr(config, key.attribute))
             if name in overrides:
                 value = overrides[name].strip()
                 places.insert(0, DescribeConfigsSynonym(name, value, ConfigSource.TOPIC))
-            yield _result(key, value, places, read_only=False)
+            yield _result(key, value, places, False, self.places_in_vain(broker_name))
         yield from _unknown(TOPIC_KEYS.get, overrides, ConfigSource.TOPIC)
 
 
@@ -151,15 +161,27 @@ def _value(config: BrokerConfig, name: str) -> Value:
     return getattr(config, BROKER_KEYS[name].attribute) if name in BROKER_KEYS else config.of_listeners.get(name)
 
 
+def _in_vain(standing: Mapping[str, str], counting: Mapping[str, str]) -> dict[str, str]:
+    """Known keys only: the value of another one may be a password."""
+    return {name: text for name, text in standing.items() if name not in counting and broker_key(name) is not None}
+
+
 def _is_fixed(key: ConfigKey) -> bool:
     return not (key.dynamic and key.honoured)
 
 
 def _result(
-    key: ConfigKey, value: str | None, places: list[DescribeConfigsSynonym], read_only: bool
+    key: ConfigKey,
+    value: str | None,
+    places: list[DescribeConfigsSynonym],
+    read_only: bool,
+    in_vain: Sequence[DescribeConfigsSynonym] = (),
 ) -> DescribeConfigsResourceResult:
     source = places[0].source if places else ConfigSource.DEFAULT
-    return DescribeConfigsResourceResult(key.name, value, read_only, False, source, places, type_of(key), key.meaning)
+    every_place = [*places, *in_vain]
+    return DescribeConfigsResourceResult(
+        key.name, value, read_only, False, source, every_place, type_of(key), key.meaning
+    )
 
 
 def _unknown(

@@ -79,6 +79,33 @@ async def test_a_value_of_one_broker_that_cannot_be_used_leaves_that_of_all(auto
             assert any("num.io.threads" in line and "to be mended" in line for line in site.cluster.history)
 
 
+@pytest.mark.parametrize(("entity", "name", "source"), [(FOR_ALL, "", ALL), (ONE, "1", OWN)])
+async def test_what_stands_wrong_is_told_with_its_place_until_it_is_deleted(
+    entity: str, name: str, source: int, autojump_clock: MockClock
+) -> None:
+    """Both dialects name it, since it holds up what is deleted, and an alteration takes it away."""
+    async with Site.running({}) as site:
+        await put(site.cluster, entity, {"log.retention.bytes": "abc", "log.retention.hours": "5"})
+        wrong: Places = [("log.retention.bytes", "abc", source), ("log.retention.hours", "5", source)]
+        for key, text, _ in wrong:
+            told = await kafka_answer(site, ConfigResource.BROKER, "1", key, 4)
+            assert (key, text, source) in [(each.name, each.value, each.source) for each in told.synonyms]
+            assert (told.value, told.config_source) == (told.synonyms[0].value, DEFAULT), "programs go by what counts"
+        async with site.cluster.admin() as admin:
+            found = await admin.describe_configs(ConfigResource.BROKER, name)
+            places = [
+                (e.name, place.value, place.source) for e in found for place in e.synonyms if e.name == place.name
+            ]
+            assert sorted(place for place in places if place[2] == source) == wrong
+            if not name:
+                assert [(each.name, each.value, each.config_source) for each in found] == wrong
+            await admin.alter_configs(ConfigResource.BROKER, name, {key: None for key, *_ in wrong})
+            left = await admin.describe_configs(ConfigResource.BROKER, name)
+            assert not any(place.source == source for each in left for place in each.synonyms)
+        config = site.cluster.broker(1).config_changes.config
+        await site.cluster.until(lambda: not config.value.undecided, "taken over")
+
+
 SECRETS = {"ssl.key.password": "hunter2", "listener.name.plaintext.ssl.keystore.password": "hunter3"}
 
 

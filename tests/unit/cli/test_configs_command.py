@@ -11,6 +11,10 @@ from strandline.cli.configs import _row
 from strandline.client.metadata import PartitionView
 from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult, DescribeConfigsSynonym
 from strandline.runtime.config.broker import BROKER_KEYS
+from strandline.runtime.config.describing import BrokerView
+from strandline.runtime.config.dynamic import Layer
+from strandline.runtime.config.reading import load_broker_config
+from unit.cli.fake_configs import FakeConfigAdmin
 
 
 @pytest.fixture
@@ -117,8 +121,49 @@ def test_a_row_tells_what_counts_when_its_value_is_no_longer_set() -> None:
     entry = DescribeConfigsResourceResult("k", "3", False, False, 2, places)
     assert _row(entry, {}).set_in == "broker, dynamic"
     assert _row(entry, {}).otherwise == "2 (all brokers, dynamic); 1 (default)"
+    wrong = DescribeConfigsResourceResult("k", "3", False, False, 2, [places[0], places[2], places[1]])
+    assert _row(wrong, {}).otherwise == "1 (default)", "what stands for all brokers does not count"
     secret = DescribeConfigsResourceResult("k", None, False, True, 2, places)
     assert (_row(secret, {}).value, _row(secret, {}).otherwise) == ("(not shown)", "")
+
+
+WRONG = {"log.retention.bytes": "abc", "log.retention.hours": "5"}
+
+
+@pytest.mark.parametrize(
+    ("place", "args", "lines"),
+    [
+        (
+            0,
+            ("--all-brokers",),
+            ["log.retention.bytes=abc\tall brokers, dynamic", "log.retention.hours=5\tall brokers"],
+        ),
+        (0, ("--broker", "1"), ["log.retention.bytes=-1\tdefault", "log.retention.hours=168\tdefault"]),
+        (1, ("--broker", "1"), ["log.retention.bytes=-1\tdefault", "log.retention.hours=168\tdefault"]),
+    ],
+)
+def test_what_stands_and_does_not_count_is_shown_and_deleted_as_what_was_set(
+    shell: Any, monkeypatch: pytest.MonkeyPatch, place: int, args: tuple[str, ...], lines: list[str]
+) -> None:
+    standing = [Layer("/config/brokers/<default>", {}, False), Layer("/config/brokers/1", {}, True)]
+    standing[place] = standing[place]._replace(overrides=WRONG)
+    file = load_broker_config({"broker.id": "1", "zookeeper.connect": "z:1", "log.dirs": "/data"})
+    view = BrokerView(file, standing)
+    monkeypatch.setattr(
+        FakeConfigAdmin,
+        "describe_configs",
+        lambda _, kind, name: list(view.of_this_broker() if name else view.of_all_brokers()),
+    )
+    ran = shell("configs", "describe", *args)
+    shown = [line for line in ran.out.splitlines() if line.startswith("log.retention.")]
+    assert all(line.startswith(begin) for line, begin in zip(shown, lines, strict=True))
+    where = ("all brokers, dynamic", "broker, dynamic")[place]
+    noted = [f"note: {key}={text} ({where}) does not count; the broker's log says why" for key, text in WRONG.items()]
+    assert ran.err.splitlines() == (noted if args[0] == "--broker" else [])
+    ran = shell("configs", "alter", *args, "--delete", "log.retention.bytes")
+    is_there = args[0] == "--all-brokers" or place == 1
+    assert "log.retention.bytes is no longer set for" in ran.out
+    assert ran.err == ("" if is_there else "note: log.retention.bytes was not set for broker 1\n")
 
 
 def test_a_key_without_effect_is_told_to_who_sets_it(shell: Any) -> None:

@@ -102,10 +102,44 @@ def test_what_is_not_known_is_named_without_its_value() -> None:
     assert "hunter2" not in repr(found)
 
 
-def test_a_value_that_cannot_be_used_is_no_place_and_the_topics_own_is_shown_as_it_stands() -> None:
-    entry = broker_key(view(own={"log.cleaner.threads": "many"}), "log.cleaner.threads")
-    assert (entry.value, entry.config_source) == ("1", ConfigSource.DEFAULT)
+def test_a_topics_own_value_that_cannot_be_used_is_shown_as_it_stands() -> None:
     assert topic_key(view(), "segment.bytes", {"segment.bytes": "many"}).value == "many"
+
+
+@pytest.mark.parametrize(
+    ("file", "wrong", "counting"),
+    [
+        ({}, {"log.retention.bytes": "abc"}, [("-1", 5)]),
+        ({"log.retention.bytes": "7"}, {"log.retention.bytes": "abc"}, [("7", 4), ("-1", 5)]),
+        ({"log.retention.hours": "7"}, {"log.retention.hours": "5"}, [("7", 4), ("168", 5)]),
+        ({}, {"max.connections": "5"}, [(BROKER_KEYS["max.connections"].default_text, 5)]),
+        ({}, {"listener.name.gone.max.connections": "many"}, []),
+    ],
+    ids=["not usable", "over a file's", "read from the file only", "excludes another", "of a listener"],
+)
+def test_what_stands_and_does_not_count_is_named_behind_what_counts(
+    file: dict[str, str], wrong: dict[str, str], counting: list[tuple[str, int]]
+) -> None:
+    """Of all brokers it is what is set; of one broker, by whose values programs go, what counts comes first."""
+    [(name, text)] = wrong.items()
+    for_all, own = view(file, for_all=wrong), view(file, own=wrong)
+    assert [(each.name, each.value, each.config_source) for each in for_all.of_all_brokers()] == [(name, text, 3)]
+    assert not list(own.of_all_brokers())
+    for found, source in ((for_all, 3), (own, 2)):
+        entry = broker_key(found, name)
+        assert places(entry) == [(name, *each) for each in (*counting, (text, source))]
+        assert (entry.value, entry.config_source) == (counting[0] if counting else (None, ConfigSource.DEFAULT))
+
+
+def test_a_topic_names_what_stands_wrong_for_its_default() -> None:
+    entry = topic_key(view(for_all={"log.retention.ms": "abc"}), "retention.ms")
+    assert (entry.config_source, places(entry)) == (ConfigSource.DEFAULT, [("log.retention.ms", "abc", 3)])
+
+
+def test_the_value_of_an_unknown_key_is_nowhere_named_not_even_of_one_without_a_name() -> None:
+    secret = {"": "hunter2", "sasl.password": "hunter2"}
+    shown = view(for_all=secret, own=secret)
+    assert "hunter2" not in repr([*shown.of_this_broker(), *shown.of_all_brokers(), *shown.of_topic({})])
 
 
 @pytest.mark.parametrize(
@@ -137,10 +171,9 @@ def test_a_key_of_one_listener_has_its_places_too() -> None:
     assert (entry.value, entry.read_only, entry.config_type) == ("2", False, ConfigType.INT)
     assert places(entry) == [(name, "2", 2), (name, "3", 3), (name, "4", 4)]
     assert [each.name for each in view(for_all={name: "3"}).of_all_brokers()] == [name]
-    assert not [each for each in view(own={name: "many"}).of_this_broker() if each.name == name]
 
 
-def test_what_excludes_another_value_is_no_place() -> None:
+def test_what_excludes_another_value_comes_behind_what_counts() -> None:
     entry = broker_key(view({}, {"max.connections": "500"}, {"max.connections": "5"}), "max.connections")
     assert (entry.value, entry.config_source) == ("500", ConfigSource.DYNAMIC_DEFAULT_BROKER)
-    assert places(entry)[0] == ("max.connections", "500", 3)
+    assert [source for _, _, source in places(entry)] == [3, 5, 2]
