@@ -341,7 +341,7 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading, Quot
         requests-in-flight, metadata-age (ms; −1: never heard, or closed). Of the last 30 to 60 s: request-latency-avg
         and request-latency-max (ms).
         """
-        return metrics.of_calls(self._calls, self._metadata, metrics.now_s())
+        return metrics.of_calls(self._calls, self._metadata, self._now_s())
 
     # --- Tasks ---
 

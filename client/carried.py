@@ -59,7 +59,7 @@ def plain(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any,
 
 
 def told(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """As `plain`, and of a client that was closed it tells what it told last, without a crossing."""
+    """As `plain`; of a client that was closed it is called here, without a crossing."""
     ask = plain(method)
 
     @wraps(method)

@@ -253,7 +253,7 @@ class TrioConsumer(Service, Polling, Inquiries):
         fetch waits for records for `fetch_max_wait_ms`), fetch-throttle-time-avg and fetch-throttle-time-max (ms that
         answers say a quota holds this client).
         """
-        now = metrics.now_s()
+        now = self._now_s()
         return {
             **metrics.of_reading(self._assigned, self._taking, self._fetcher.fetched_bytes, now),
             **metrics.of_connections(self._links, now),
@@ -304,9 +304,6 @@ class TrioConsumer(Service, Polling, Inquiries):
     def _is_next(self, partition: TopicPartition, offset: int) -> bool:
         state = self._assigned.get(partition)
         return state is not None and not state.paused and state.read_position == offset
-
-    def _now_s(self) -> float:
-        return trio.current_time()
 
     def _finish_call(self, call: DueCall) -> None:
         call.finish()

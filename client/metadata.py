@@ -190,7 +190,7 @@ class Metadata:
     ) -> None:
         self.view = ClusterView()
         self.updated_at: float | None = None
-        """When a broker told it last."""
+        """When a broker told it last; None: none has, or `run` has ended."""
         self.last_error: Exception | None = None
         self._settings = settings
         self._environment = environment
@@ -336,6 +336,7 @@ class Metadata:
                 wait_ms = backoff_ms(self._settings, max(1, failures, stale - QUICK_STALE_ANSWERS), self._environment)
                 await trio.sleep((min(wait_ms, AFTER_NEWS_MS) if useful else wait_ms) / 1000)
         finally:
+            self.updated_at = None
             self._disconnect()
 
     def _look_again_ms(self, unchanged: int) -> float:

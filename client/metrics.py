@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import trio
-
 from strandline.client.accumulator import Accumulator
 from strandline.client.assignment import Assigned
 from strandline.client.links import Links
@@ -21,47 +19,41 @@ from strandline.client.timed import RequestTimes
 from strandline.protocol.types import NO_OFFSET, TopicPartition
 
 
-def now_s() -> float | None:
-    """By the loop's clock; None outside of the loop, where a front asks that was closed."""
-    try:
-        return trio.current_time()
-    except RuntimeError:
-        return None
-
-
-def of_connections(links: Links, now: float | None) -> dict[str, float]:
+def of_connections(links: Links, now: float) -> dict[str, float]:
     """What producers and consumers have alike, about the connections that carry records."""
     connections = links.connections()
     in_flight = sum(connection.in_flight for connection in connections)
     return _of_requests(len(connections), in_flight, links.times, links.metadata, now)
 
 
-def of_calls(calls: BrokerCalls, metadata: Metadata, now: float | None) -> dict[str, float]:
+def of_calls(calls: BrokerCalls, metadata: Metadata, now: float) -> dict[str, float]:
     """The same of who asks brokers one question at a time."""
     return _of_requests(len(calls.connections()), calls.in_flight, calls.times, metadata, now)
 
 
 def _of_requests(
-    connections: int, in_flight: int, times: RequestTimes, metadata: Metadata, now: float | None
+    connections: int, in_flight: int, times: RequestTimes, metadata: Metadata, now: float
 ) -> dict[str, float]:
     heard_at = metadata.updated_at
+    # It may have been heard since `now`, where another thread asks than the loop's.
+    age_s = None if heard_at is None else max(0.0, now - heard_at)
     return {
         "connection-count": connections,
         "requests-in-flight": in_flight,
         "request-total": times.count,
         "request-latency-avg": times.seconds.average(now) * 1000,
         "request-latency-max": times.seconds.maximum(now) * 1000,
-        "metadata-age": -1.0 if heard_at is None or now is None else (now - heard_at) * 1000,
+        "metadata-age": -1.0 if age_s is None else age_s * 1000,
     }
 
 
-def of_throttling(kind: str, links: Links, now: float | None) -> dict[str, float]:
+def of_throttling(kind: str, links: Links, now: float) -> dict[str, float]:
     """For how long brokers said that a quota holds this client, of all their answers: 0 where none does."""
     told = links.times.throttle_ms
     return {f"{kind}-throttle-time-avg": told.average(now), f"{kind}-throttle-time-max": told.maximum(now)}
 
 
-def of_sending(accumulator: Accumulator, records_per_request: Samples, now: float | None) -> dict[str, float]:
+def of_sending(accumulator: Accumulator, records_per_request: Samples, now: float) -> dict[str, float]:
     """What a producer has sent, and what waits."""
     memory = accumulator.settings.buffer_memory
     return {
@@ -79,7 +71,7 @@ def of_sending(accumulator: Accumulator, records_per_request: Samples, now: floa
 
 
 def of_reading(
-    assigned: Mapping[TopicPartition, Assigned], taking: Taking, fetched_bytes: int, now: float | None
+    assigned: Mapping[TopicPartition, Assigned], taking: Taking, fetched_bytes: int, now: float
 ) -> dict[str, float]:
     """What a consumer has got, and how far it is behind. Who takes nothing falls back all the same: the largest lag is
     that of the last moments and of now."""

@@ -392,7 +392,7 @@ class TrioProducer(RunAcceptance):
         connection-count, requests-in-flight, metadata-age (ms; −1: never heard, or closed). batch-send-total and
         batches-waiting are our own names.
         """
-        now = metrics.now_s()
+        now = self._now_s()
         return {
             **metrics.of_sending(self._accumulator, self._sender.records_per_request, now),
             **metrics.of_connections(self._links, now),

@@ -30,7 +30,7 @@ class ClientCollector:
 
     The label `client_id` is the setting of that name; who has none is `producer-1`, `consumer-1` and so on, and a
     second client with the same one gets a number behind it, since two series must not have the same labels. A client
-    that was ended by a failure has no series any more; one that was closed keeps its last ones until `discard`.
+    that was ended by a failure has no series any more; one that was closed keeps its series until `discard`.
     """
 
     def __init__(self, *clients: Measured) -> None:

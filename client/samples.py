@@ -35,16 +35,16 @@ class Samples:
         sample.total += value
         sample.maximum = max(sample.maximum, value)
 
-    def average(self, now_s: float | None) -> float:
-        """0 where there was nothing. now_s None: as it was at the last addition."""
+    def average(self, now_s: float) -> float:
+        """0 where there was nothing."""
         recent = self._recent(now_s)
         count = sum(each.count for each in recent)
         return sum(each.total for each in recent) / count if count else 0.0
 
-    def maximum(self, now_s: float | None) -> float:
+    def maximum(self, now_s: float) -> float:
         """The same of the largest."""
         return max((each.maximum for each in self._recent(now_s)), default=0.0)
 
-    def _recent(self, now_s: float | None) -> list[_Sample]:
-        number = self._current.number if now_s is None else int(now_s // WINDOW_S)
+    def _recent(self, now_s: float) -> list[_Sample]:
+        number = int(now_s // WINDOW_S)
         return [each for each in (self._previous, self._current) if each.number >= number - 1]

@@ -18,7 +18,8 @@ class Service(ABC):
 
     def __init__(self) -> None:
         self._closed = False
-        self._has_begun = False
+        self._clock: trio.abc.Clock | None = None
+        """The one of the loop that `run` serves in, once it has begun."""
         self._scope = trio.CancelScope()
         """What `run` serves in."""
         self._nursery_manager: AbstractAsyncContextManager[trio.Nursery] | None = None
@@ -30,9 +31,13 @@ class Service(ABC):
     @contextmanager
     def _serving(self) -> Iterator[None]:
         """What `run` does lies in here; `stop` ends it."""
-        self._has_begun = True
+        self._clock = trio.lowlevel.current_clock()
         with self._scope:
             yield
+
+    def _now_s(self) -> float:
+        """By the clock of the loop that `run` serves in, whatever thread asks; 0 before it has begun."""
+        return 0.0 if self._clock is None else self._clock.current_time()
 
     def _raise_if_closed(self) -> None:
         if self._closed:
@@ -43,9 +48,9 @@ class Service(ABC):
         counts, also where its task has not had a turn yet."""
         self._raise_if_closed()
         for _ in range(2):  # tasks of one turn come in any order; in the second one all that were started have begun
-            if not self._has_begun:
+            if self._clock is None:
                 await trio.lowlevel.checkpoint()
-        if not self._has_begun:
+        if self._clock is None:
             name = type(self).__name__
             raise NotRunning(
                 f"this {name} does not run: use it within `async with {name}(...)`, or start its `run` in a nursery"

@@ -8,6 +8,7 @@ import trio
 
 from strandline import Admin, Consumer, Producer, TrioAdmin, TrioProducer
 from strandline.aio import AioAdmin, AioProducer
+from strandline.client import metrics
 from strandline.client.samples import WINDOW_S
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -50,6 +51,19 @@ async def test_a_producer_counts_records_batches_bytes_and_retries(autojump_cloc
             await (await client.send("t", b"again"))
             told = client.metrics()
             assert (told["record-send-total"], told["record-retry-total"], told["record-error-total"]) == (11, 1, 0)
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_answer_that_comes_while_a_thread_asks_is_not_taken_for_none(autojump_clock) -> None:
+    fake = FakeCluster()
+    fake.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await fake.start(nursery)
+        async with TrioProducer(fake.bootstrap, environment=fake.environment()) as client:
+            when_it_began_to_ask = trio.current_time()
+            await trio.sleep(1)
+            await client.partitions_for("t")
+            assert metrics.of_connections(client._links, when_it_began_to_ask)["metadata-age"] == 0
         nursery.cancel_scope.cancel()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import trio
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,8 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from strandline import Admin, ClientClosed, ClientCollector, Consumer, Producer, TrioAdmin, TrioProducer
 from strandline.aio import AioAdmin, AioConsumer, AioProducer
+from strandline.client.samples import WINDOW_S
 from strandline.protocol.types import TopicPartition
-from unit.client.fake_broker import FakeCluster
+from unit.client.fake_broker import ApiKey, FakeCluster, Fault
 from unit.client.test_consumer import consumer
 from unit.client.test_sync import cluster
 
@@ -31,6 +32,12 @@ def scraped(collector: ClientCollector) -> Samples:
     kinds = {sample.name: family.type for family in families for sample in family.samples}
     assert all(kind == ("counter" if name.endswith("_total") else "gauge") for name, kind in kinds.items())
     return found
+
+
+def scraped_by_a_thread(collector: ClientCollector) -> Samples:
+    """As prometheus' own server does it."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(scraped, collector).result()
 
 
 def at(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
@@ -105,29 +112,65 @@ async def test_a_client_that_was_ended_by_a_failure_does_not_spoil_the_scrape_of
 
 def test_clients_for_threads_and_for_asyncio_are_scraped_by_other_threads(cluster: FakeCluster) -> None:
     cluster.add_topic("t")
-    found: list[Samples] = []
-
-    def scrape(collector: ClientCollector) -> None:
-        thread = threading.Thread(target=lambda: found.append(scraped(collector)))
-        thread.start()
-        thread.join()
-
     with Producer(cluster.bootstrap, client_id="a") as producer, Consumer(cluster.bootstrap, client_id="b") as reading:
         producer.send("t", b"x").result()
         with Admin(cluster.bootstrap, client_id="c") as admin:
-            scrape(collector := ClientCollector(producer, reading, admin))
-    scrape(collector)
+            told = scraped_by_a_thread(collector := ClientCollector(producer, reading, admin))
     sent = at("kafka_producer_producer_metrics_record_send_total", client_id="a")
-    assert [each[sent] for each in found] == [1, 1], "also when it was closed"
+    assert told[sent] == scraped_by_a_thread(collector)[sent] == 1, "also when it was closed"
 
-    async def asyncio_too() -> None:
+    async def asyncio_too() -> Samples:
         async with (
             AioProducer(cluster.bootstrap) as producer,
             AioConsumer(cluster.bootstrap) as reading,
             AioAdmin(cluster.bootstrap) as admin,
         ):
             await producer.send("t", b"x")
-            await asyncio.to_thread(scrape, ClientCollector(producer, reading, admin))
+            return await asyncio.to_thread(scraped, ClientCollector(producer, reading, admin))
 
-    asyncio.run(asyncio_too())
-    assert {dict(labels)["client_id"] for _, labels in found[-1]} == {"producer-1", "consumer-1", "admin-1"}
+    names = {dict(labels)["client_id"] for _, labels in asyncio.run(asyncio_too())}
+    assert names == {"producer-1", "consumer-1", "admin-1"}
+
+
+async def test_a_thread_is_told_of_clients_for_trio_what_their_loop_is_told(autojump_clock) -> None:
+    fake = FakeCluster()
+    fake.add_topic("t")
+    partition = TopicPartition("t", 0)
+    fake.fill(partition, [b"x"] * 20)
+    environment = fake.environment()
+    of_producer = "kafka_producer_producer_metrics_request_latency"
+    of_admin = "kafka_admin_client_admin_client_metrics_request_latency"
+    latencies = [at(f"{of_producer}_{figure}", client_id="a") for figure in ("avg", "max")]
+    latencies += [at(f"{of_admin}_{figure}", client_id="c") for figure in ("avg", "max")]
+    lag = at("kafka_consumer_consumer_fetch_manager_metrics_records_lag_max", client_id="b")
+
+    async with trio.open_nursery() as nursery:
+        await fake.start(nursery)
+        async with (
+            TrioProducer(fake.bootstrap, environment=environment, client_id="a", linger_ms=0) as producer,
+            consumer(fake, client_id="b") as reading,
+            TrioAdmin(fake.bootstrap, environment=environment, client_id="c") as admin,
+        ):
+            collector = ClientCollector(producer, reading, admin)
+            for api_key in (ApiKey.PRODUCE, ApiKey.CREATE_TOPICS):
+                fake.brokers[0].faults[api_key].append(Fault(delay_s=2, apply=True))
+            await (await producer.send("t", b"x"))
+            await admin.create_topic("u", 1, 1)
+            await reading.assign([partition])
+            await reading.poll(timeout_ms=1_000, max_records=5)
+            await reading.poll_columns(timeout_ms=1_000)
+            stalled = scraped_by_a_thread(collector)
+            assert stalled == scraped(collector)
+            assert all(stalled[latency] > 0 for latency in latencies) and stalled[lag] > 0
+
+            await trio.sleep(2 * WINDOW_S)
+            told = scraped_by_a_thread(collector)
+            assert told == scraped(collector)
+            assert {told[figure] for figure in [*latencies, lag]} == {0}
+            ages_s = [age_s for (name, _), age_s in told.items() if name.endswith("metadata_age")]
+            assert len(ages_s) == 3 and max(ages_s) >= 2 * WINDOW_S
+
+        closed = scraped_by_a_thread(collector)
+        assert closed == scraped(collector)
+        assert not any(name.endswith("metadata_age") for name, _ in closed), "they hear no more"
+        nursery.cancel_scope.cancel()

@@ -11,14 +11,7 @@ from strandline.client.samples import WINDOW_S, Samples
 
 def test_nothing_is_zero() -> None:
     samples = Samples()
-    assert (samples.average(1000.0), samples.maximum(1000.0), samples.average(None)) == (0, 0, 0)
-
-
-def test_who_has_no_clock_any_more_sees_what_was_last() -> None:
-    samples = Samples()
-    samples.add(2.0, 5 * WINDOW_S)
-    samples.add(4.0, 5 * WINDOW_S)
-    assert (samples.average(None), samples.maximum(None)) == (3, 4)
+    assert (samples.average(1000.0), samples.maximum(1000.0)) == (0, 0)
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(1, 50))), st.integers(0, 200))
