@@ -16,6 +16,7 @@ from strandline.cli.options import moment_ms
 from strandline.cli.wording import counted
 
 if TYPE_CHECKING:
+    from strandline.protocol.history.gaps import Gap, Unheard
     from strandline.runtime.log_merge import LogMerge
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -112,4 +113,22 @@ def unread_texts(merge: LogMerge, missing: Sequence[str]) -> list[str]:
     texts += [f"{file} is cut or damaged and was read as far as it goes" for file in sorted(merge.cut_files)]
     texts += [f"{file} could not be read: {why}" for file, why in sorted(merge.failed.items())]
     texts += [f"{file} is missing: what it would tell is left out" for file in missing]
+    return texts
+
+
+def gap_texts(gaps: Sequence[Gap], unheard: Sequence[Unheard]) -> list[str]:
+    """Where lines must be missing. Of brokers without any there is one text for all: whoever reads one broker's log on
+    purpose knows."""
+    texts = [f"gap: {gap.text}" for gap in gaps[:MOST_NAMED]]
+    if len(gaps) > MOST_NAMED:
+        texts.append(f"{len(gaps):,} gaps, of which the first {MOST_NAMED} are named")
+    if unheard:
+        numbers = ", ".join(str(each.broker_id) for each in unheard[:MOST_NAMED])
+        if len(unheard) > MOST_NAMED:
+            numbers += f" and {len(unheard) - MOST_NAMED:,} more"
+        whose, as_what = (
+            ("broker", "it as leader or replica") if len(unheard) == 1 else ("brokers", "them as leaders or replicas")
+        )
+        first = min(each.first for each in unheard)
+        texts.append(f"gap: no log has a line of {whose} {numbers}, though others name {as_what}, first {first}")
     return texts

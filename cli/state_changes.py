@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from strandline.cli.history_options import (
-    MOST_NAMED,
     change_log_options,
     check_pattern,
+    gap_texts,
     merge_of,
     time_range,
     unread_texts,
@@ -83,8 +83,8 @@ def state_changes(
         page=page,
     )
     run.show()
-    gaps, unheard = run.gaps_found(), run.unheard()
-    unread = [*unread_texts(merge, missing), *_gap_texts(gaps), *_unheard_texts(unheard)]
+    gaps, unheard = run.gaps.between(since_ms, until_ms)
+    unread = [*unread_texts(merge, missing), *gap_texts(gaps, unheard)]
     nothing = run.why_nothing(files, is_all_read=not unread)
     for text in unread:
         warn(printable(text))
@@ -120,7 +120,7 @@ class _Run:
         self._since_ms, self._until_ms = since_ms, until_ms
         self._as_json = as_json
         self._page = page
-        self._gaps = Gaps()
+        self.gaps = Gaps()
         self._gathering: Gathering | None = None
         self._too_many: TooManyEvents | None = None
         if page is not None:
@@ -137,7 +137,7 @@ class _Run:
             first_ms, last_ms = self._span_ms or (time_ms, time_ms)
             self._span_ms = min(first_ms, time_ms), max(last_ms, time_ms)
             events = [event for event in told.line.events if self._wanted.has(event)]
-            self._gaps.add(told, events)
+            self.gaps.add(told, events)
             if self._gathering is not None:
                 try:
                     self._gathering.add(told, events)
@@ -185,12 +185,6 @@ class _Run:
             told = " to ".join(map(time_text, self._span_ms)) + " UTC"
             return refuse(f"the logs tell of {told}; ask for a part of that (--since, --until)")
         return None
-
-    def gaps_found(self) -> list[Gap]:
-        return [gap for gap in self._gaps.found() if self._is_in_range(gap.before.time_ms, gap.behind.time_ms)]
-
-    def unheard(self) -> list[Unheard]:
-        return [each for each in self._gaps.unheard() if self._is_in_range(each.first.time_ms, each.last.time_ms)]
 
     def write_page(self, files: int) -> None:
         """ClickException where there is more than can be drawn."""
@@ -241,27 +235,3 @@ def _gap_fields(gap: Gap) -> dict[str, Any]:
     else:
         del fields["first"], fields["last"]
     return fields
-
-
-def _gap_texts(gaps: Sequence[Gap]) -> list[str]:
-    texts = [f"gap: {gap.text}" for gap in gaps[:MOST_NAMED]]
-    if len(gaps) > MOST_NAMED:
-        texts.append(f"{len(gaps):,} gaps, of which the first {MOST_NAMED} are named")
-    return texts
-
-
-def _unheard_texts(unheard: Sequence[Unheard]) -> list[str]:
-    """One for all: whoever reads one broker's log on purpose knows."""
-    if not unheard:
-        return []
-    numbers = ", ".join(str(each.broker_id) for each in unheard[:MOST_NAMED])
-    if len(unheard) > MOST_NAMED:
-        numbers += f" and {len(unheard) - MOST_NAMED:,} more"
-    first = min(each.first for each in unheard)
-    if len(unheard) == 1:
-        return [
-            f"gap: no log has a line of broker {numbers}, though others name it as leader or replica, first {first}"
-        ]
-    return [
-        f"gap: no log has a line of brokers {numbers}, though others name them as leaders or replicas, first {first}"
-    ]

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from strandline.cli.history_options import merge_of, time_range, unread_texts
+from strandline.cli.history_options import gap_texts, merge_of, time_range, unread_texts
 from strandline.cli.options import bootstrap_option, legal_topic, output_option, partition_numbers
 from strandline.cli.session import Session, bootstrap_of, cluster_folder, session_of
 from strandline.cli.spark_session import warn
 from strandline.cli.wording import printable
 
 if TYPE_CHECKING:
+    from strandline.protocol.history.gaps import Gaps
     from strandline.protocol.history.lines import Event
     from strandline.runtime.log_merge import LogMerge
 
@@ -86,10 +87,12 @@ def watch(
         raise click.UsageError("--bootstrap is for a cluster as it is now; a replay reads logs: --logs or --data")
     since_ms, until_ms = time_range(since, until, session.now_ms())
     merge, _, missing = merge_of(logs, cluster_folder(session)[0])
-    logged: set[int] = set()
+    from strandline.protocol.history.gaps import Gaps
+
+    gaps, logged = Gaps(), set[int]()
     pace = 0.0 if once else FASTER if speed is None else speed
-    was_shown = _replay(session, _events(merge, topic, numbers, logged), topic, since_ms, until_ms, pace, output)
-    for text in unread_texts(merge, missing):
+    was_shown = _replay(session, _events(merge, topic, numbers, gaps, logged), topic, since_ms, until_ms, pace, output)
+    for text in (*unread_texts(merge, missing), *gap_texts(*gaps.between(since_ms, until_ms))):
         warn(printable(text))
     if logged and (unlogged := numbers - logged):
         raise click.ClickException(
@@ -157,16 +160,18 @@ def _replay(
 # --- The logs --------------------------------------------------------------------------------------------------
 
 
-def _events(merge: LogMerge, topic: str, numbers: frozenset[int], logged: set[int]) -> Iterator[Event]:
-    """What the change logs say of these partitions of the topic and of brokers. Adds to `logged` of which partitions
-    they say anything."""
+def _events(merge: LogMerge, topic: str, numbers: frozenset[int], gaps: Gaps, logged: set[int]) -> Iterator[Event]:
+    """What the change logs say of these partitions of the topic and of brokers. Adds to `gaps` all of that, and to
+    `logged` of which partitions they say anything."""
     from strandline.cli.watch_replay import KINDS
     from strandline.protocol.history.lines import OF_PARTITIONS
     from strandline.protocol.history.wanted import Wanted
 
     of_topic, wanted = Wanted(re.escape(topic)), Wanted(re.escape(topic), numbers)
-    for event in (event for told in merge for event in told.line.events if event.kind in KINDS):
-        if event.kind in OF_PARTITIONS and of_topic.has(event):
-            logged.add(event.partition)
-        if wanted.has(event):
-            yield event
+    for told in merge:
+        logged.update(
+            event.partition for event in told.line.events if event.kind in OF_PARTITIONS and of_topic.has(event)
+        )
+        events = [event for event in told.line.events if wanted.has(event)]
+        gaps.add(told, events)
+        yield from (event for event in events if event.kind in KINDS)

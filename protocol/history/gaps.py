@@ -105,6 +105,17 @@ class Gaps:
             if event.kind is Kind.ELECTED and event.controller_epoch != NO_EPOCH:
                 self._terms.add(event.controller_epoch, place)
 
+    def between(self, since_ms: int | None, until_ms: int | None) -> tuple[list[Gap], list[Unheard]]:
+        """What is missing from [since_ms, until_ms); None: from the first line on, to the last one."""
+
+        def concerns(first: Place, last: Place) -> bool:
+            return (since_ms is None or last.time_ms >= since_ms) and (until_ms is None or first.time_ms < until_ms)
+
+        return (
+            [gap for gap in self.found() if concerns(gap.before, gap.behind)],
+            [each for each in self.unheard() if concerns(each.first, each.last)],
+        )
+
     def found(self) -> list[Gap]:
         """In the order of time."""
         gaps = [
