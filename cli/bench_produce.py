@@ -27,7 +27,7 @@ from strandline.cli.bench_run import (
     topic_of,
 )
 from strandline.cli.bench_text import producer_interval, producer_total
-from strandline.cli.options import acks_option, client_settings, compression_option
+from strandline.cli.options import MOST_PER_SECOND, BoundedFloat, acks_option, client_settings, compression_option
 from strandline.cli.session import EXIT_INTERRUPTED, Session, bootstrap_of, session_of
 from strandline.runtime.processes.parent import end_with_stdin
 
@@ -47,7 +47,13 @@ MAX_BLOCK_MS = 10_000
     "strandline bench produce -t clicks --size 1000 --compression zstd -X linger.ms=20 --output json"
 )
 @run_options
-@click.option("--rate", "--throughput", "rate", type=float, help="Records per second; without it as many as may be.")
+@click.option(
+    "--rate",
+    "--throughput",
+    "rate",
+    type=BoundedFloat(-1, MOST_PER_SECOND),
+    help="Records per second; without it, or with -1 as in Kafka's tool, as many as may be.",
+)
 @acks_option
 @compression_option
 @click.option("--keys", type=click.IntRange(min=0), default=0, show_default=True, help="How many different ones.")

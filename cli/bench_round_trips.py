@@ -25,7 +25,7 @@ from strandline.cli.bench_run import (
 )
 from strandline.cli.bench_text import round_trips_interval, round_trips_total
 from strandline.cli.consume_settings import refuse_groups
-from strandline.cli.options import acks_option, client_settings, setting_name
+from strandline.cli.options import MOST_PER_SECOND, BoundedFloat, acks_option, client_settings, setting_name
 from strandline.cli.session import bootstrap_of, session_of
 from strandline.client.settings import ConsumerSettings, ProducerSettings
 from strandline.protocol.types import TopicPartition
@@ -49,7 +49,7 @@ class NotRead(Exception):
 )
 @run_options
 @click.option(
-    "--rate", type=click.FloatRange(min=0, min_open=True), help="Records per second; without it one at a time."
+    "--rate", type=BoundedFloat(0, MOST_PER_SECOND, min_open=True), help="Records per second; without it one at a time."
 )
 @acks_option
 @click.pass_context

@@ -20,7 +20,9 @@ from strandline.cli.bar import Bar
 from strandline.cli.bench_measure import Interval, Measurement, Result, result_fields
 from strandline.cli.bench_text import failure_line, table_rows
 from strandline.cli.options import (
+    DAY_S,
     LOOK_TIMEOUT_MS,
+    BoundedFloat,
     bootstrap_option,
     common_settings,
     legal_topic,
@@ -97,7 +99,9 @@ def run_options(function: F) -> F:
                 help="End after so many.",
             ),
             click.option(
-                "--seconds", type=click.FloatRange(min=0, min_open=True), help="End after so long, or what is first."
+                "--seconds",
+                type=BoundedFloat(0, 30 * DAY_S, min_open=True),
+                help="End after so long, or what is first.",
             ),
             click.option(
                 "--size",
@@ -110,7 +114,7 @@ def run_options(function: F) -> F:
             ),
             click.option(
                 "--interval",
-                type=click.FloatRange(min=0.1),
+                type=BoundedFloat(0.1, DAY_S),
                 default=1.0,
                 show_default=True,
                 help="Seconds between two lines.",

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING
 import click
 
 from strandline.cli.bar import Bar
-from strandline.cli.options import LOOK_TIMEOUT_MS, bootstrap_option, output_option, page_option, show_json
+from strandline.cli.options import (
+    LOOK_TIMEOUT_MS,
+    BoundedFloat,
+    bootstrap_option,
+    output_option,
+    page_option,
+    show_json,
+)
 from strandline.cli.session import EXIT_INTERRUPTED, Session, bootstrap_of, session_of
 from strandline.cli.tables import show_table
 from strandline.cli.wording import sized
@@ -45,7 +52,7 @@ ALL = tuple(map(str, range(1, 7)))
 @click.option("--scenario", "numbers", multiple=True, type=click.Choice(ALL), help="This one only; may be repeated.")
 @click.option(
     "--scale",
-    type=click.FloatRange(min=0, min_open=True, max=100),
+    type=BoundedFloat(0, 100, min_open=True),
     default=0.1,
     show_default=True,
     help="1: a million records of 1 KiB a row (scenario 6: 100,000), 0.01: a hundredth of that.",

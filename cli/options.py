@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import shlex
 from collections.abc import Callable, Collection, Iterable
@@ -21,6 +22,26 @@ if TYPE_CHECKING:
     from strandline.protocol.types import TopicPartition
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+DAY_S = 86_400
+"""The longest pause that an option can ask for."""
+
+MOST_PER_SECOND = 1_000_000_000
+"""The highest rate, and the highest speed, that an option can ask for."""
+
+
+class BoundedFloat(click.FloatRange):
+    """A number of seconds, a rate or a factor, always between two bounds. `click.FloatRange` alone takes `nan`, which
+    is neither below nor above a bound, and without an upper one `inf`; nobody can pause for either."""
+
+    def __init__(self, min: float, max: float, *, min_open: bool = False) -> None:
+        super().__init__(min, max, min_open=min_open)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{number} is not in the range {self._describe_range()}.", param, ctx)
+        return number
 
 
 def bootstrap_option(function: F) -> F:

@@ -22,6 +22,8 @@ from strandline.cli.input_format import input_reader
 from strandline.cli.json_input import JsonReader
 from strandline.cli.kcat_letters import kcat_letters
 from strandline.cli.options import (
+    MOST_PER_SECOND,
+    BoundedFloat,
     acks_option,
     bootstrap_option,
     client_settings,
@@ -120,7 +122,9 @@ From memory of kcat: -f is the template here, too, and files are given with -l.
     help="Where the records are read; default: stdin.",
 )
 @click.option("-c", "-n", "--max-messages", type=click.IntRange(min=1), help="Stop after so many records.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many records per second.")
+@click.option(
+    "--rate", type=BoundedFloat(0, MOST_PER_SECOND, min_open=True), help="At most so many records per second."
+)
 @click.option("-v", "--verbose", is_flag=True, help="Print partition@offset of every record.")
 @click.option("-q", "--quiet", is_flag=True, help="Without the count at the end.")
 @property_option(PROPERTIES)

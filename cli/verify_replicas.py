@@ -19,7 +19,9 @@ import click
 from strandline.cli.audit_text import chosen_options, finding_lines, offline_lines, show_audit, topics_of
 from strandline.cli.bar import Bar
 from strandline.cli.options import (
+    DAY_S,
     LOOK_TIMEOUT_MS,
+    BoundedFloat,
     admin_of,
     bootstrap_option,
     output_option,
@@ -59,7 +61,7 @@ READ_BYTES = 2 << 20
 @click.option("--once", is_flag=True, help="One round; else it goes on until Ctrl-C, with what has come since.")
 @click.option(
     "--report-interval",
-    type=click.FloatRange(min=0.1, max=86_400),
+    type=BoundedFloat(0.1, DAY_S),
     default=30,
     show_default=True,
     metavar="SECONDS",

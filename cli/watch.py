@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 import click
 
 from strandline.cli.history_options import gap_texts, merge_of, time_range, unread_texts
-from strandline.cli.options import bootstrap_option, legal_topic, output_option, partition_numbers
+from strandline.cli.options import (
+    DAY_S,
+    MOST_PER_SECOND,
+    BoundedFloat,
+    bootstrap_option,
+    legal_topic,
+    output_option,
+    partition_numbers,
+)
 from strandline.cli.session import Session, bootstrap_of, cluster_folder, session_of
 from strandline.cli.spark_session import warn
 from strandline.cli.wording import printable
@@ -38,7 +46,7 @@ FASTER = 60.0
 @bootstrap_option
 @click.option("--partition", "--partitions", "partitions", default="", metavar="0,3-5", help="These only.")
 @click.option(
-    "--interval", type=click.FloatRange(min=0.05), default=1.0, show_default=True, help="Seconds between two looks."
+    "--interval", type=BoundedFloat(0.05, DAY_S), default=1.0, show_default=True, help="Seconds between two looks."
 )
 @click.option("--once", is_flag=True, help="Look once, or replay up to the end without pauses, and end.")
 @click.option("--since", metavar="TIME", help="Replay from then on: -2h (ago), 2024-02-14T10:00:00Z, ms since 1970.")
@@ -52,7 +60,7 @@ FASTER = 60.0
 )
 @click.option(
     "--speed",
-    type=click.FloatRange(min=0),
+    type=BoundedFloat(0, MOST_PER_SECOND),
     help="Of a replay: so many times as fast as it was; 0: without pauses.  [default: 60]",
 )
 @output_option
