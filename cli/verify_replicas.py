@@ -140,9 +140,12 @@ def _timestamp(text: str, now_ms: int) -> int:
     if text in words:
         return words[text]
     try:
-        return parse_time(text, now_ms)
+        time_ms = parse_time(text, now_ms)
     except InvalidOffset as error:
         raise click.UsageError(f"--time: {error}; or earliest, latest") from None
+    if time_ms > now_ms:
+        raise click.UsageError(f"--time: {text} is still to come; latest is what is written from now on")
+    return time_ms
 
 
 def _next(rounds: Rounds) -> Round | None:
@@ -193,6 +196,8 @@ def _show_once(told: Round, page: Path | None, output: str, servers: str) -> int
         show_json("verify-replicas", is_well=is_well(summary), max_lag=_lag_fields(told.max_lag), **asdict(summary))
     else:
         show_audit(summary)
+        if not summary.batches:
+            click.echo("nothing was compared: no record stands there, or none since --time")
         click.echo(_lag_text(told))
     return 0 if is_well(summary) else EXIT_NOT_WELL
 
@@ -219,7 +224,9 @@ def _lag_text(told: Round) -> str:
     partition, broker_id, offset, lag = told.max_lag
     whose = f" on broker {broker_id}" if lag else ""
     partitions = counted(len(told.summary.partitions), "partition")
-    return f"max lag is {lag} for partition {partition} at offset {offset}{whose} among {partitions}"
+    unread = sum(not replica.is_read for each in told.summary.partitions for replica in each.replicas)
+    but = f", without {counted(unread, 'replica')} that could not be read" if unread else ""
+    return f"max lag is {lag} for partition {partition} at offset {offset}{whose} among {partitions}{but}"
 
 
 def _lag_fields(lag: Lag | None) -> dict[str, object] | None:

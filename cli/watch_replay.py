@@ -1,10 +1,10 @@
 """What brokers logged of a topic, as `strandline watch` would have seen it. Pure.
 
 Lines are taken as they come, by their times, and none is kept: what logs have of weeks before the time asked for costs
-reading alone. A state (leader, epoch, ISR) counts where it is newer than the one that is known, by
-leader epoch and znode version, whoever tells of it; a line that says how far a log reaches moves the offsets of that
-broker's replica, and of the partition's high watermark where that broker leads. Between such lines the logs say nothing
-of offsets. How long a broker was away is what lines said at the time: `strandline history` knows better, afterwards.
+reading alone. A state (leader, epoch, ISR) counts where it is newer than the one that is known, by leader epoch and
+znode version, whoever tells of it; a line that says how far a log reaches moves the offsets of that broker's replica,
+and of the partition's high watermark where that broker leads. Between such lines the logs say nothing of offsets. How
+long a broker was away is what lines said at the time: `strandline history` knows better, afterwards.
 """
 
 from __future__ import annotations

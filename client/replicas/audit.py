@@ -71,6 +71,11 @@ class AuditedReplica:
     size_bytes: int
     findings: tuple[Finding, ...]
 
+    @property
+    def is_read(self) -> bool:
+        """Nothing stood in the way of reading it: its lag is known."""
+        return not any(each.start == each.end for each in self.findings)
+
 
 @dataclass(frozen=True, slots=True)
 class AuditedPartition:

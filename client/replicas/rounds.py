@@ -100,6 +100,6 @@ def max_lag(summary: AuditSummary) -> Lag | None:
         Lag(TopicPartition(partition.topic, partition.partition), replica.broker_id, replica.end, replica.lag)
         for partition in summary.partitions
         for replica in partition.replicas
-        if not any(each.start == each.end for each in replica.findings)
+        if replica.is_read
     ]
     return max(lags, key=lambda each: each.lag, default=None)

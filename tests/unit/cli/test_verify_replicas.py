@@ -83,6 +83,7 @@ def test_a_replica_that_cannot_be_reached_is_named(shell: Any, admin: MemoryAdmi
     assert ran.code == 1
     assert "t-0 on broker 2: unread: broker 2 cannot be reached" in ran.out.splitlines()
     assert "2 replicas: broker 3 is not running" in ran.out.splitlines()
+    assert ran.out.splitlines()[-1].endswith("among 2 partitions, without 4 replicas that could not be read")
     admin.unreachable = set()
     assert shell("verify-replicas", "--once", "--allow-offline", "-b", "there:1").code == 0
 
@@ -129,7 +130,9 @@ def test_programs_are_told_of_each_round_in_a_line(
 )
 def test_it_begins_where_it_is_told(shell: Any, admin: MemoryAdmin, begin: str, is_well: bool) -> None:
     damage(admin, 2)
-    assert (shell("verify-replicas", "--once", "--time", begin, "-b", "there:1").code == 0) == is_well
+    ran = shell("verify-replicas", "--once", "--time", begin, "-b", "there:1")
+    assert (ran.code == 0) == is_well
+    assert ("nothing was compared: no record stands there, or none since --time" in ran.out.splitlines()) == is_well
 
 
 @pytest.mark.parametrize(
@@ -140,6 +143,7 @@ def test_it_begins_where_it_is_told(shell: Any, admin: MemoryAdmin, begin: str, 
         (("t", "--topics", "t"), "not both"),
         (("--page", "page.html"), "--page is of one round: say --once, too"),
         (("--time", "soon"), "time 'soon' is not understood"),
+        (("--once", "--time", "2099-01-01"), "--time: 2099-01-01 is still to come"),
         (("--report-interval", "0"), "0.1<=x"),
         (("--max-bytes", "0"), "1<=x"),
     ],
