@@ -12,7 +12,7 @@ from strandline.broker.admin.config_changes import KEPT_S, MENDED_CHECK_S, REMOV
 from strandline.client.errors import ClientError, LeaderNotAvailable
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, ConfigChangeZnode, ConfigZnode
-from strandline.runtime.coordination import CoordinationError, Delete, NoNode, SetData, Znode
+from strandline.runtime.coordination import CoordinationError, Create, Delete, NoNode, SetData, Znode
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import read_all
 from strandline.testkit.zookeeper.tree import ZnodeTree
@@ -357,6 +357,33 @@ async def test_announcements_count_after_their_folder_was_made_anew_and_numbers_
         await trio.sleep(CHECKS_S)
         for broker in cluster.nodes:
             assert cluster.partition(broker, T0).config.retention_bytes == -1
+
+
+async def test_announcements_count_after_their_folder_was_replaced_before_anybody_looked(
+    autojump_clock: MockClock,
+) -> None:
+    """Then one of the new folder has the name of one that was looked at."""
+    async with cluster_with_topic([1], brokers=1, configs=KEEP_TOPIC) as (cluster, _, _):
+        await put(cluster, "topics/t", overrides({"retention.bytes": "1"}))
+        await trio.sleep(CHECKS_S)
+        tree = cluster.zookeeper.tree
+        names = tree.children(CONFIG_CHANGES_PATH)
+        word = ConfigChangeZnode("topics/t").encode()
+        for operation in (
+            *(Delete(f"{CONFIG_CHANGES_PATH}/{name}") for name in names),
+            Delete(CONFIG_CHANGES_PATH),
+            Create(CONFIG_CHANGES_PATH),
+            SetData(ConfigZnode.path(T0.topic), overrides({"retention.bytes": "2"}), -1),
+            *[Create(ConfigChangeZnode.SEQUENCE_PATH, word, sequence=True)] * len(names),
+        ):
+            tree.apply_one(operation, 0)
+        assert tree.children(CONFIG_CHANGES_PATH) == names
+        client = cluster.zookeeper.client()
+        await client.start()
+        await client.create(f"{CONFIG_CHANGES_PATH}/note", b"")  # they are woken
+        await client.close()
+        await trio.sleep(CHECKS_S)
+        assert cluster.partition(1, T0).config.retention_bytes == 2
 
 
 @pytest.mark.parametrize(
