@@ -1,8 +1,8 @@
 """The coordination seam: what the system uses ZooKeeper for. Production: `runtime/zookeeper/client.py`; tests:
 `strandline.testkit.zookeeper.server`. One contract suite runs against both.
 
-Asynchronous and pipelined: operations issued together travel together; `get_many` and `children_many` read in waves
-(MultiRead). Paths are absolute below the chroot of `zookeeper.connect`.
+Asynchronous and pipelined: operations issued together travel together; `get_each`, `get_many` and those of children
+read in waves (MultiRead). Paths are absolute below the chroot of `zookeeper.connect`.
 
 Watches are one-shot and level triggered: the callback says only *that* something may have changed. Set the watch with
 the read, at processing time. On a loss of the connection every watch callback fires once with `CONNECTION` and is gone:
@@ -16,7 +16,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from strandline.runtime.recent_times import RecentTimes
 
@@ -85,6 +85,10 @@ class ConnectionLost(CoordinationError):
 
 class SessionExpired(CoordinationError):
     """The session that issued the operation is gone."""
+
+
+class NoAuth(CoordinationError):
+    """An access control list keeps this client from it."""
 
 
 class RequestTooLarge(CoordinationError):
@@ -175,8 +179,14 @@ class Coordination(Protocol):
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
         """Names, sorted."""
 
+    async def get_each(self, paths: Sequence[str]) -> list[Znode | CoordinationError | None]:
+        """None where there is no such znode, its error where ZooKeeper refuses one (NoAuth). Pipelined in waves; order
+        as asked. ConnectionLost, SessionExpired."""
+
+    async def children_each(self, paths: Sequence[str]) -> list[list[str] | CoordinationError | None]: ...
+
     async def get_many(self, paths: Sequence[str]) -> list[Znode | None]:
-        """None where there is no such znode. Pipelined in waves; order as asked."""
+        """As `get_each` where all may be read, else the first error."""
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]: ...
 
@@ -205,3 +215,16 @@ class Coordination(Protocol):
 
     async def sync(self, path: str = "/") -> None:
         """The following reads see everything that was written before this call."""
+
+
+R = TypeVar("R")
+
+
+def all_shown(results: Sequence[R | CoordinationError]) -> list[R]:
+    """What was read of each. Raises the error of the first that was refused."""
+    shown: list[R] = []
+    for result in results:
+        if isinstance(result, CoordinationError):
+            raise result
+        shown.append(result)
+    return shown

@@ -33,7 +33,7 @@ from strandline.broker.steps import PARTITIONS_PER_STEP
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, CONFIG_PATH, ConfigChangeZnode, ConfigZnode, InvalidZnode
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.dynamic import CurrentConfig
-from strandline.runtime.config.standing import get_each, read_overrides
+from strandline.runtime.config.standing import read_overrides
 from strandline.runtime.config.topic import TopicConfig, read_topic_config
 from strandline.runtime.coordination import (
     ConnectionLost,
@@ -151,18 +151,23 @@ class ConfigChanges:
         if folder != self._folder_czxid:
             self._folder_czxid = folder
             self._looked_at.clear()
+            self._wake.set()  # what stands in this one is noted by the next look
             return everything
         fresh = [name for name in names if name not in self._looked_at]
         entities: set[str] = set()
+        untold: list[str] = []
         paths = [f"{CONFIG_CHANGES_PATH}/{name}" for name in fresh]
-        for path, znode in zip(paths, await get_each(self._coordination, paths), strict=True):
+        for path, znode in zip(paths, await self._coordination.get_each(paths), strict=True):
             try:
                 if isinstance(znode, CoordinationError):
                     raise znode
                 entities |= everything if znode is None else {ConfigChangeZnode.decode(path, znode.data).entity_path}
             except (InvalidZnode, CoordinationError) as error:
-                self._log.warning("every configuration is read again: who changed is not said", why=str(error))
-                entities |= everything
+                untold.append(str(error))
+        if untold:
+            entities |= everything
+            text = "every configuration is read again: who changed is not said"
+            self._log.warning(text, announcements=len(untold), why=untold[0])
         if self._session_id != self._coordination.session_id:
             self._session_id = self._coordination.session_id
             entities |= everything

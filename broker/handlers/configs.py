@@ -19,7 +19,7 @@ import structlog
 import trio
 
 from strandline.broker.admin.dynamic_config import ENTITY_TYPE, FOR_ALL, DynamicConfig
-from strandline.broker.handlers.asking_zookeeper import PATIENCE_S, asking_zookeeper
+from strandline.broker.handlers.asking_zookeeper import PATIENCE_S, asking_zookeeper, kept_out
 from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.network.request import RequestInHand
 from strandline.protocol.errors import BrokerError, ErrorCode
@@ -274,6 +274,8 @@ def _unknown_topic(name: str) -> BrokerError:
 
 
 def _readable(standing: Standing) -> dict[str, str]:
+    if standing.is_refused:
+        raise kept_out(standing.why)
     if standing.overrides is None:
         text = f"what is configured cannot be read ({standing.why}): replace it as a whole (AlterConfigs)"
         raise BrokerError(ErrorCode.INVALID_CONFIG, text)

@@ -143,7 +143,8 @@ class Quotas:
                 found[entity] = values
 
         for kind in KINDS:
-            await self._look_at(await self._find(kind), look)
+            entities, _ = await self._find(kind)
+            await self._look_at(entities, look)
         return found
 
     async def _read_again(self, kind: str, names: Collection[str] | None) -> None:
@@ -160,38 +161,47 @@ class Quotas:
                 self._unreadable.pop(kind, None)
 
     async def _read(self, kind: str, names: Collection[str] | None) -> None:
+        refused: CoordinationError | None = None
         if names is None:
-            found = await self._find(kind)
+            found, refused = await self._find(kind)
             asked = {*found, *(each for each in self._values | self._faults if each.path.startswith(f"{kind}/"))}
         else:
             asked = {entity for name in names if (entity := entity_at(f"{kind}/{name}")) is not None}
         await self._look_at(sorted(asked, key=lambda each: each.path), self._take_over)
         self._apply()
+        if refused is not None:
+            raise refused
 
     async def _look_at(self, entities: Sequence[QuotaEntity], look: Callable[[QuotaEntity, Standing], None]) -> None:
         """At each as it stands, so many at a time: others run in between."""
         for first in range(0, len(entities), READ_PER_STEP):
             some = entities[first : first + READ_PER_STEP]
             paths = [f"{CONFIG_PATH}/{each.path}" for each in some]
-            znodes = await self._coordination.get_many(paths)
+            znodes = await self._coordination.get_each(paths)
             for entity, path, znode in zip(some, paths, znodes, strict=True):
                 look(entity, quota_standing(path, znode))
 
-    async def _find(self, kind: str) -> list[QuotaEntity]:
-        """All that have a znode."""
+    async def _find(self, kind: str) -> tuple[list[QuotaEntity], CoordinationError | None]:
+        """All that have a znode, as far as folders may be read: the error of one that may not. CoordinationError where
+        that is the folder of all."""
+        refused: CoordinationError | None = None
         [names] = await self._coordination.children_many([f"{CONFIG_PATH}/{kind}"])
         paths = [f"{kind}/{name}" for name in names or ()]
         if kind == USERS:
             folders = [f"{path}/{CLIENTS}" for path in paths]
-            below = await self._coordination.children_many([f"{CONFIG_PATH}/{folder}" for folder in folders])
-            paths += [f"{folder}/{name}" for folder, names in zip(folders, below, strict=True) for name in names or ()]
+            below = await self._coordination.children_each([f"{CONFIG_PATH}/{folder}" for folder in folders])
+            for folder, names_below in zip(folders, below, strict=True):
+                if isinstance(names_below, CoordinationError):
+                    refused = names_below
+                else:
+                    paths += [f"{folder}/{name}" for name in names_below or ()]
         found: list[QuotaEntity] = []
         for number, path in enumerate(paths, 1):
             if (entity := entity_at(path)) is not None:
                 found.append(entity)
             if number % READ_PER_STEP == 0:
                 await trio.lowlevel.checkpoint()
-        return found
+        return found, refused
 
     def _take_over(self, entity: QuotaEntity, standing: Standing) -> None:
         before = self._values.get(entity, {})
@@ -263,9 +273,9 @@ def _of_addresses(bounds: Bounds) -> Bounds:
     return {addresses[each]: bounds[each] for each in by_spelling}
 
 
-def quota_standing(path: str, znode: Znode | None) -> Standing:
+def quota_standing(path: str, znode: Znode | CoordinationError | None) -> Standing:
     """What stands there. A user whose client ids alone have quotas has a znode without anything in it."""
-    return Standing({}) if znode is None or not znode.data else standing_of(path, znode)
+    return Standing({}) if isinstance(znode, Znode) and not znode.data else standing_of(path, znode)
 
 
 def _nothing() -> None:

@@ -173,7 +173,7 @@ class TopicStore:
         await self._store.delete_all(await self._states(path), under=is_this_one)
         last = [f"{path}/{child}" for child in below or ()]
         last += [path, znodes.ConfigZnode.path(topic.name), znodes.DeleteTopicZnode.path(topic.name)]
-        found = await self._coordination.get_many(last)
+        found = await self._coordination.get_each(last)  # what may not be read may be deleted
         await self._store.fenced(
             [*is_this_one, *(Delete(path) for path, znode in zip(last, found, strict=True) if znode is not None)]
         )

@@ -6,19 +6,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from strandline.protocol.znodes import ConfigZnode, InvalidZnode
-from strandline.runtime.coordination import ConnectionLost, Coordination, CoordinationError, SessionExpired, Znode
+from strandline.runtime.coordination import Coordination, CoordinationError, Znode
 
 
 class Standing(NamedTuple):
-    """Key → text, {} where there is no such znode; None where it cannot be read, and why."""
+    """Key → text, {} where there is no such znode; None where it cannot be read, and why. is_refused: ZooKeeper
+    does not show it; what stands there may be good."""
 
     overrides: dict[str, str] | None
     why: str = ""
+    is_refused: bool = False
 
 
 def standing_of(path: str, znode: Znode | CoordinationError | None) -> Standing:
     if isinstance(znode, CoordinationError):
-        return Standing(None, str(znode))
+        return Standing(None, str(znode), is_refused=True)
     try:
         return Standing({} if znode is None else ConfigZnode.decode(path, znode.data).config)
     except InvalidZnode as error:
@@ -27,18 +29,4 @@ def standing_of(path: str, znode: Znode | CoordinationError | None) -> Standing:
 
 async def read_overrides(coordination: Coordination, paths: Sequence[str]) -> list[Standing]:
     """What each znode says, in the order of `paths`. ConnectionLost, SessionExpired."""
-    return [standing_of(*found) for found in zip(paths, await get_each(coordination, paths), strict=True)]
-
-
-async def get_each(coordination: Coordination, paths: Sequence[str]) -> list[Znode | CoordinationError | None]:
-    """As `Coordination.get_many`, but where ZooKeeper refuses some (an access control list keeps us out), those alone
-    have its error. ConnectionLost, SessionExpired."""
-    try:
-        return [*await coordination.get_many(paths)]
-    except (ConnectionLost, SessionExpired):
-        raise
-    except CoordinationError as error:
-        if len(paths) == 1:
-            return [error]
-        half = len(paths) // 2  # the refusal of one is that of all which were asked for with it
-        return [*await get_each(coordination, paths[:half]), *await get_each(coordination, paths[half:])]
+    return [standing_of(*found) for found in zip(paths, await coordination.get_each(paths), strict=True)]

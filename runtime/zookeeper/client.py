@@ -41,6 +41,7 @@ from strandline.runtime.coordination import (
     WatchEvent,
     Znode,
     ZnodeStat,
+    all_shown,
 )
 from strandline.runtime.logging import ForwardToStructlog, open_logs
 from strandline.runtime.recent_times import RecentTimes
@@ -277,13 +278,19 @@ class KazooCoordination(PreparedWrites[Call]):
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
         return sorted(await self._one("children", path, wire.GetChildren(self._at(path), self._bridge(watch))))
 
+    async def get_each(self, paths: Sequence[str]) -> list[Znode | CoordinationError | None]:
+        return await self._read_each("get", wire.GetData.type, paths)
+
+    async def children_each(self, paths: Sequence[str]) -> list[list[str] | CoordinationError | None]:
+        return await self._read_each("children", wire.GetChildren.type, paths)
+
     async def get_many(self, paths: Sequence[str]) -> list[Znode | None]:
-        return await self._read_many("get_many", wire.GetData.type, paths)
+        return all_shown(await self.get_each(paths))
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
-        return await self._read_many("children_many", wire.GetChildren.type, paths)
+        return all_shown(await self.children_each(paths))
 
-    async def _read_many(self, operation: str, read_type: int, paths: Sequence[str]) -> list[Any]:
+    async def _read_each(self, operation: str, read_type: int, paths: Sequence[str]) -> list[Any]:
         full = [self._at(path) for path in paths]
         chunks = [full[start : start + READ_CHUNK] for start in range(0, len(full), READ_CHUNK)]
         calls = [self._prepare(operation, chunk[0], MultiRead(read_type, chunk)) for chunk in chunks]
@@ -296,6 +303,9 @@ class KazooCoordination(PreparedWrites[Call]):
             if isinstance(call.result, Exception):
                 raise typed_error(call.result, operation, f"{chunk[0]} … {chunk[-1]}")
             results += call.result
+        for path, (index, result) in zip(paths, enumerate(results), strict=True):
+            if isinstance(result, Exception):
+                results[index] = typed_error(result, operation, path)
         return results
 
     async def sync(self, path: str = "/") -> None:

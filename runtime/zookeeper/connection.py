@@ -136,7 +136,7 @@ class MultiRead:
         return b"".join(parts)
 
     def deserialize(self, buffer: bytes, offset: int) -> list[Any]:
-        """Raises kazoo's exception for an error other than NoNode."""
+        """Of each what was read, None for NoNode, kazoo's exception for another error."""
         results: list[Any] = []
         while True:
             kind, done, _ = MULTI_HEADER.unpack_from(buffer, offset)
@@ -161,7 +161,7 @@ class MultiRead:
             elif number == NoNodeError.code:
                 results.append(None)
             else:
-                raise EXCEPTIONS[number]()
+                results.append(EXCEPTIONS[number]())
 
 
 def znode_stat(fields: Sequence[int]) -> ZnodeStat:

@@ -22,6 +22,7 @@ from strandline.runtime.coordination import (
     Create,
     Delete,
     NodeExists,
+    NoNode,
     Operation,
     OperationResult,
     SessionExpired,
@@ -31,6 +32,7 @@ from strandline.runtime.coordination import (
     WatchEvent,
     Znode,
     ZnodeStat,
+    all_shown,
 )
 from strandline.runtime.recent_times import RecentTimes
 from strandline.runtime.zookeeper.paths import (
@@ -310,19 +312,23 @@ class MemoryCoordination(PreparedWrites[Request]):
         names: list[str] = await self._read("children", path, WatchKind.CHILDREN, ZnodeTree.children, watch)
         return names
 
+    async def get_each(self, paths: Sequence[str]) -> list[Znode | CoordinationError | None]:
+        return await self._read_each("get_each", paths, ZnodeTree.get)
+
+    async def children_each(self, paths: Sequence[str]) -> list[list[str] | CoordinationError | None]:
+        return await self._read_each("children_each", paths, ZnodeTree.children)
+
     async def get_many(self, paths: Sequence[str]) -> list[Znode | None]:
-        return await self._read_many("get_many", paths, ZnodeTree.get)
+        return all_shown(await self.get_each(paths))
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
-        return await self._read_many("children_many", paths, ZnodeTree.children)
+        return all_shown(await self.children_each(paths))
 
-    async def _read_many(self, name: str, paths: Sequence[str], read: Callable[[ZnodeTree, str], Any]) -> list[Any]:
+    async def _read_each(self, name: str, paths: Sequence[str], read: Callable[[ZnodeTree, str], Any]) -> list[Any]:
         full = [self._at(path) for path in paths]
 
         def read_of(chunk: list[str]) -> Request:
-            return Request(
-                name, chunk[0], lambda tree: [read(tree, path) if path in tree.nodes else None for path in chunk]
-            )
+            return Request(name, chunk[0], lambda tree: [_read_one(read, tree, path) for path in chunk])
 
         requests = [read_of(full[start : start + READ_CHUNK]) for start in range(0, len(full), READ_CHUNK)]
         if not requests:
@@ -389,3 +395,12 @@ def _size_bytes(operations: Sequence[Operation]) -> int:
         + REQUEST_OVERHEAD_BYTES
         for operation in operations
     )
+
+
+def _read_one(read: Callable[[ZnodeTree, str], Any], tree: ZnodeTree, path: str) -> Any:
+    try:
+        return read(tree, path)
+    except NoNode:
+        return None
+    except CoordinationError as error:
+        return error

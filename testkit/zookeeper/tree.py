@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from strandline.runtime.coordination import (
@@ -21,6 +22,7 @@ from strandline.runtime.coordination import (
     CoordinationError,
     Create,
     Delete,
+    NoAuth,
     NodeExists,
     NoNode,
     NotEmpty,
@@ -69,6 +71,8 @@ class ZnodeTree:
     def __init__(self) -> None:
         self.zxid = 0
         self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0, 0)}
+        self.unreadable: set[str] = set()
+        """Patterns of paths: their access control lists let nobody read what is there."""
         self._undo: list[Callable[[], None]] = []
         self._raised: list[Raised] = []
 
@@ -85,16 +89,22 @@ class ZnodeTree:
         except KeyError:
             raise NoNode(f"{path}: there is no such znode") from None
 
-    def get(self, path: str) -> Znode:
+    def _readable(self, path: str) -> Node:
+        """NoNode, NoAuth."""
         node = self.node(path)
+        if any(fnmatchcase(path, pattern) for pattern in self.unreadable):
+            raise NoAuth(f"{path}: its access control list keeps this client out")
+        return node
+
+    def get(self, path: str) -> Znode:
+        node = self._readable(path)
         return Znode(node.data or b"", node.stat(), node.data is None)
 
     def exists(self, path: str) -> ZnodeStat | None:
-        node = self.nodes.get(path)
-        return None if node is None else node.stat()
+        return self._readable(path).stat() if path in self.nodes else None
 
     def children(self, path: str) -> list[str]:
-        return sorted(self.node(path).children)
+        return sorted(self._readable(path).children)
 
     def ephemerals_of(self, session_id: int) -> list[str]:
         """In the order of their creation."""

@@ -10,12 +10,12 @@ from trio.testing import MockClock
 
 from strandline.broker.admin.config_changes import KEPT_S, MENDED_CHECK_S, REMOVED_AT_ONCE
 from strandline.client.errors import ClientError, LeaderNotAvailable
+from strandline.protocol.messages import ConfigResource
 from strandline.protocol.types import TopicPartition
-from strandline.protocol.znodes import CONFIG_CHANGES_PATH, ConfigChangeZnode, ConfigZnode
-from strandline.runtime.coordination import CoordinationError, Create, Delete, NoNode, SetData, Znode
+from strandline.protocol.znodes import CONFIG_CHANGES_PATH, ConfigChangeZnode, ConfigZnode, TopicZnode
+from strandline.runtime.coordination import Create, Delete, NoNode, SetData
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import read_all
-from strandline.testkit.zookeeper.tree import ZnodeTree
 from support.scenario import T0, cluster_with_topic, numbered
 
 TIGHT = {
@@ -407,49 +407,75 @@ async def test_what_an_operator_keeps_beside_announcements_hides_none(name: str,
         assert cluster.partition(1, T0).config.retention_bytes == 2
 
 
-async def test_an_announcement_that_may_not_be_read_has_everything_read_again(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+async def test_announcements_that_may_not_be_read_have_everything_read_again_with_one_line(
+    autojump_clock: MockClock,
 ) -> None:
     async with cluster_with_topic([1], brokers=1, configs=KEEP_TOPIC) as (cluster, _, _):
-        deny(monkeypatch, f"{CONFIG_CHANGES_PATH}/config_change_")
-        await put(cluster, "topics/t", overrides({"retention.bytes": "1"}))
+        cluster.zookeeper.tree.unreadable = {f"{CONFIG_CHANGES_PATH}/config_change_*"}
+        cluster.cut_from_zookeeper(1)
+        for count in range(300):
+            await put(cluster, "topics/t", overrides({"retention.bytes": str(count)}))
+        cluster.heal_zookeeper(1)
         await trio.sleep(CHECKS_S)
-        assert cluster.partition(1, T0).config.retention_bytes == 1
+        assert cluster.partition(1, T0).config.retention_bytes == 299
+        [line] = [line for line in cluster.history if "who changed is not said" in line]
+        assert '"announcements":300' in line
+
+
+async def test_announcements_that_stand_in_a_folder_made_anew_go_after_a_quarter_of_an_hour(
+    autojump_clock: MockClock,
+) -> None:
+    async with cluster_with_topic([1], brokers=1, configs=KEEP_TOPIC) as (cluster, _, _):
+        client = cluster.zookeeper.client()
+        await client.start()
+        cluster.cut_from_zookeeper(1)
+        for name in await client.children(CONFIG_CHANGES_PATH):
+            await client.delete(f"{CONFIG_CHANGES_PATH}/{name}")
+        await client.delete(CONFIG_CHANGES_PATH)
+        await client.create(CONFIG_CHANGES_PATH)
+        for _ in range(3):
+            await put(cluster, "topics/t", overrides({}))
+        cluster.heal_zookeeper(1)
+        await trio.sleep(KEPT_S + 2 * MENDED_CHECK_S)
+        assert await client.children(CONFIG_CHANGES_PATH) == []
 
 
 async def test_what_may_not_be_read_keeps_that_topic_alone_and_counts_once_it_may(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: MockClock,
 ) -> None:
     async with cluster_with_topic([1], brokers=1, configs={"retention.bytes": "5"}) as (cluster, _, _):
         async with cluster.admin() as admin:
             await admin.create_topic("u", configs={"retention.bytes": "6"})
         other = TopicPartition("u", 0)
         await cluster.until(lambda: cluster.hosts(1, other), "hosted")
-        with monkeypatch.context() as denied:
-            deny(denied, ConfigZnode.path("t"))
-            await put(cluster, "topics/t", overrides({"retention.bytes": "1"}))
-            await put(cluster, "topics/u", overrides({"retention.bytes": "2"}))
-            await trio.sleep(CHECKS_S)
-            assert cluster.partition(1, T0).config.retention_bytes == -1, "it keeps everything"
-            assert cluster.partition(1, other).config.retention_bytes == 2
-            await cluster.stop(1)
-            await cluster.start_broker(1)
-            await cluster.until(lambda: cluster.hosts(1, T0), "hosted again")
-            assert cluster.partition(1, T0).config.retention_bytes == -1
+        cluster.zookeeper.tree.unreadable = {ConfigZnode.path("t")}
+        await put(cluster, "topics/t", overrides({"retention.bytes": "1"}))
+        await put(cluster, "topics/u", overrides({"retention.bytes": "2"}))
+        await trio.sleep(CHECKS_S)
+        assert cluster.partition(1, T0).config.retention_bytes == -1, "it keeps everything"
+        assert cluster.partition(1, other).config.retention_bytes == 2
+        await cluster.stop(1)
+        await cluster.start_broker(1)
+        await cluster.until(lambda: cluster.hosts(1, T0), "hosted again")
+        assert cluster.partition(1, T0).config.retention_bytes == -1
+        cluster.zookeeper.tree.unreadable.clear()
         await trio.sleep(MENDED_CHECK_S + CHECKS_S)
         assert cluster.partition(1, T0).config.retention_bytes == 1
 
 
-def deny(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
-    """An access control list keeps everybody from reading the data of these znodes."""
-    real = ZnodeTree.get
-
-    def get(self: ZnodeTree, path: str) -> Znode:
-        if path.startswith(prefix):
-            raise CoordinationError(f"get {path}: ZooKeeper refused it with NoAuthError")
-        return real(self, path)
-
-    monkeypatch.setattr(ZnodeTree, "get", get)
+async def test_who_asks_about_what_may_not_be_read_is_told_what_helps_and_may_delete_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with cluster_with_topic([1], brokers=1) as (cluster, _, _), cluster.admin() as admin:
+        cluster.zookeeper.tree.unreadable = {ConfigZnode.path("t")}
+        for ask in (
+            admin.describe_configs(ConfigResource.TOPIC, "t"),
+            admin.alter_configs(ConfigResource.TOPIC, "t", {"retention.bytes": "5"}),
+        ):
+            with pytest.raises(ClientError, match="ZooKeeper keeps this broker out: mend the access control list"):
+                await ask
+        await admin.delete_topic("t")
+        assert cluster.zookeeper.tree.exists(TopicZnode.path("t")) is None
 
 
 async def test_announcements_go_a_quarter_of_an_hour_after_they_were_looked_at_and_nothing_else_does(

@@ -8,6 +8,8 @@ import struct
 from typing import Protocol
 
 import trio
+from kazoo.protocol import serialization as wire
+from kazoo.security import make_acl
 
 from strandline.cli.zookeeper import EmbeddedZooKeeper
 from strandline.runtime.coordination import Coordination, SessionState, WatchEvent
@@ -35,6 +37,8 @@ class Site(Protocol):
     async def expire(self, client: Coordination) -> None: ...
 
     async def crash(self, client: Coordination) -> None: ...
+
+    async def make_unreadable(self, client: Coordination, path: str) -> None: ...
 
     async def stop(self) -> None: ...
 
@@ -65,6 +69,9 @@ class MemorySite:
     async def crash(self, client: Coordination) -> None:
         assert isinstance(client, MemoryCoordination)
         self.server.crash(client)
+
+    async def make_unreadable(self, client: Coordination, path: str) -> None:
+        self.server.tree.unreadable.add(f"/test{path}")
 
     async def stop(self) -> None:
         self.server.stop()
@@ -112,6 +119,12 @@ class RealSite:
             received = await stream.receive_some()
             assert received, "the server closed the connection"
             reply += received
+
+    async def make_unreadable(self, client: Coordination, path: str) -> None:
+        """Everything is allowed there but reading."""
+        assert isinstance(client, KazooCoordination)
+        allowed = make_acl("world", "anyone", write=True, create=True, delete=True, admin=True)
+        await client._one("set_acls", path, wire.SetACL(client._at(path), [allowed], -1))
 
     async def crash(self, client: Coordination) -> None:
         """End its thread without ending the session."""

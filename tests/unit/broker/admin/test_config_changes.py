@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection
 
 import pytest
 import structlog
@@ -15,7 +14,6 @@ from strandline.broker.admin.config_changes import MENDED_CHECK_S, ConfigChanges
 from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, ConfigChangeZnode, ConfigZnode
 from strandline.runtime.config.reading import load_broker_config
-from strandline.runtime.coordination import CoordinationError
 from strandline.testkit.zookeeper.server import MemoryZooKeeper
 from support.replica_site import ReplicaSite
 
@@ -80,14 +78,8 @@ async def test_folders_that_may_not_be_read_are_named_and_the_broker_goes_on(
     client = zookeeper.client()
     await client.start()
     await client.create(CONFIG_CHANGES_PATH, parents=True)
-    children_many = client.children_many
-
-    async def refused(paths: Sequence[str]) -> Any:
-        if ConfigZnode.path("one", "users").removesuffix("/one") in paths:
-            raise CoordinationError("children_many: NoAuthError")
-        return await children_many(paths)
-
-    monkeypatch.setattr(client, "children_many", refused)
+    await client.create(ConfigZnode.path("one", "users"), parents=True)
+    zookeeper.tree.unreadable = {"/config/users"}
     changes = ConfigChanges(load_broker_config({"broker.id": "1", "zookeeper.connect": "memory:0"}), client, log)
     await changes.begin()
     nursery.start_soon(changes.run, TopicConfigs(changes.config, client, log), site.replicas, site.data.burst)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import msgspec
 import pytest
@@ -21,15 +19,17 @@ from strandline.protocol.znodes import CONFIG_PATH, ConfigZnode
 from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.config.reading import load_broker_config
 from strandline.runtime.config.standing import Standing
-from strandline.runtime.coordination import CoordinationError, Znode
+from strandline.runtime.coordination import NoAuth, Znode
 from strandline.testkit.zookeeper.client import MemoryCoordination
 from strandline.testkit.zookeeper.server import MemoryZooKeeper
 
 ALICE = QuotaEntity("alice")
 
 
-async def quotas_of(nursery: trio.Nursery, logs: LogCapture) -> tuple[Quotas, MemoryCoordination]:
-    zookeeper = MemoryZooKeeper()
+async def quotas_of(
+    nursery: trio.Nursery, logs: LogCapture, zookeeper: MemoryZooKeeper | None = None
+) -> tuple[Quotas, MemoryCoordination]:
+    zookeeper = zookeeper or MemoryZooKeeper()
     await nursery.start(zookeeper.run)
     client = zookeeper.client()
     await client.start()
@@ -82,28 +82,56 @@ async def test_an_address_has_its_quota_however_its_znode_spells_it(
 
 
 async def test_a_folder_that_may_not_be_read_is_named_once_and_the_last_good_ones_count(
-    autojump_clock: MockClock, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    logs = LogCapture()
-    quotas, client = await quotas_of(nursery, logs)
+    logs, zookeeper = LogCapture(), MemoryZooKeeper()
+    quotas, client = await quotas_of(nursery, logs, zookeeper)
     await put(client, "users/alice", producer_byte_rate="2")
     await quotas.read_all()
-    children_many = client.children_many
-
-    async def refused(paths: Sequence[str]) -> Any:
-        if f"{CONFIG_PATH}/users" in paths:
-            raise CoordinationError("children_many: NoAuthError")
-        return await children_many(paths)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(client, "children_many", refused)
-        await quotas.read_all()
-        await quotas.read_all()
-        assert quotas.values == {ALICE: {"producer_byte_rate": 2}}
-        assert quotas.readers()["users"][1]() == ["*"] and quotas.readers()["ips"][1]() == []
-        assert [entry["kind"] for entry in logs.entries if "cannot be read" in entry["event"]] == ["users"]
+    zookeeper.tree.unreadable = {f"{CONFIG_PATH}/users"}
+    await quotas.read_all()
+    await quotas.read_all()
+    assert quotas.values == {ALICE: {"producer_byte_rate": 2}}
+    assert quotas.readers()["users"][1]() == ["*"] and quotas.readers()["ips"][1]() == []
+    assert [entry["kind"] for entry in logs.entries if "cannot be read" in entry["event"]] == ["users"]
+    zookeeper.tree.unreadable.clear()
     await quotas.read_all()
     assert quotas.readers()["users"][1]() == []
+
+
+async def test_one_that_may_not_be_read_keeps_no_other_from_counting(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    logs, zookeeper = LogCapture(), MemoryZooKeeper()
+    quotas, client = await quotas_of(nursery, logs, zookeeper)
+    await put(client, "users/alice", producer_byte_rate="2")
+    await put(client, "users/bob", producer_byte_rate="3")
+    zookeeper.tree.unreadable = {f"{CONFIG_PATH}/users/alice"}
+    for _ in range(2):
+        await quotas.read_all()
+    assert quotas.values == await quotas.as_they_stand() == {QuotaEntity("bob"): {"producer_byte_rate": 3}}
+    assert [entry["entity"] for entry in logs.entries if entry["log_level"] == "error"] == ["users/alice"], "once"
+    assert quotas.readers()["users"][1]() == ["alice"], "it is looked at again"
+    zookeeper.tree.unreadable.clear()
+    await quotas.readers()["users"][0](["alice"])
+    assert quotas.values[ALICE] == {"producer_byte_rate": 2}
+
+
+async def test_a_users_folder_that_may_not_be_read_keeps_no_other_from_counting(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    zookeeper, bobs = MemoryZooKeeper(), QuotaEntity("bob", "b")
+    quotas, client = await quotas_of(nursery, LogCapture(), zookeeper)
+    await put(client, "users/alice/clients/a", producer_byte_rate="2")
+    await put(client, "users/bob/clients/b", producer_byte_rate="3")
+    zookeeper.tree.unreadable = {f"{CONFIG_PATH}/users/alice/clients"}
+    await quotas.read_all()
+    assert quotas.sensors["producer_byte_rate"].bounds == {bobs: 3}
+    assert await quotas.as_they_stand() == {bobs: {"producer_byte_rate": 3}}
+    assert quotas.readers()["users"][1]() == ["*"], "it is looked into again"
+    zookeeper.tree.unreadable.clear()
+    await quotas.readers()["users"][0](None)
+    assert set(quotas.values) == {QuotaEntity("alice", "a"), bobs} and not quotas.readers()["users"][1]()
 
 
 async def test_the_rate_of_new_connections_changes_while_the_broker_runs(
@@ -119,19 +147,17 @@ async def test_the_rate_of_new_connections_changes_while_the_broker_runs(
 
 
 async def test_what_cannot_be_read_is_not_described_from_memory(
-    autojump_clock: MockClock, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    quotas, client = await quotas_of(nursery, LogCapture())
+    zookeeper = MemoryZooKeeper()
+    quotas, client = await quotas_of(nursery, LogCapture(), zookeeper)
     await put(client, "users/alice", producer_byte_rate="2")
     await quotas.read_all()
     await client.set(f"{CONFIG_PATH}/users/alice", ConfigZnode({"producer_byte_rate": "fast"}).encode(), -1)
     assert await quotas.as_they_stand() == {ALICE: {"producer_byte_rate": 2}}, "what counts"
 
-    async def refused(paths: Sequence[str]) -> Any:
-        raise CoordinationError("children_many: NoAuthError")
-
-    monkeypatch.setattr(client, "children_many", refused)
-    with pytest.raises(CoordinationError):
+    zookeeper.tree.unreadable = {f"{CONFIG_PATH}/users"}
+    with pytest.raises(NoAuth):
         await quotas.as_they_stand()
 
 

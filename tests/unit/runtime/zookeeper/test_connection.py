@@ -25,6 +25,7 @@ from strandline.runtime.coordination import (
     BadVersion,
     ConnectionLost,
     CoordinationError,
+    NoAuth,
     NodeExists,
     NoNode,
     NotEmpty,
@@ -226,8 +227,9 @@ def test_the_reply_to_a_multi_read_is_decoded_entry_by_entry() -> None:
     names = struct.pack("!iBi", 8, 0, 0) + struct.pack("!i", 2)
     names += struct.pack("!i", 1) + b"z" + struct.pack("!i", 2) + "é".encode()
     assert MultiRead(GetChildren.type, ["/"]).deserialize(multi_reply(names), 0) == [["z", "é"]]
-    with pytest.raises(kazoo_errors.NoAuthError):
-        MultiRead(GetData.type, ["/"]).deserialize(multi_reply(struct.pack("!iBii", -1, 0, -102, -102)), 0)
+    refused = struct.pack("!iBii", -1, 0, -102, -102)
+    both = MultiRead(GetData.type, ["/a", "/b"]).deserialize(multi_reply(refused, missing), 0)
+    assert isinstance(both[0], kazoo_errors.NoAuthError) and both[1] is None
 
 
 @pytest.mark.parametrize(
@@ -241,7 +243,8 @@ def test_the_reply_to_a_multi_read_is_decoded_entry_by_entry() -> None:
         (kazoo_errors.ConnectionClosedError(), ConnectionLost),
         (kazoo_errors.OperationTimeoutError(), ConnectionLost),
         (kazoo_errors.SessionExpiredError(), SessionExpired),
-        (kazoo_errors.NoAuthError(), CoordinationError),
+        (kazoo_errors.NoAuthError(), NoAuth),
+        (kazoo_errors.APIError(), CoordinationError),
     ],
 )
 def test_an_error_of_kazoo_becomes_one_of_the_seam(error: Exception, expected: type[CoordinationError]) -> None:

@@ -19,6 +19,7 @@ from strandline.runtime.coordination import (
     CoordinationError,
     Create,
     Delete,
+    NoAuth,
     NodeExists,
     NoNode,
     NotEmpty,
@@ -28,6 +29,7 @@ from strandline.runtime.coordination import (
     SetData,
     TransactionFailed,
     WatchEvent,
+    Znode,
     ZnodeStat,
 )
 from strandline.testkit.zookeeper.server import MemoryZooKeeper
@@ -185,6 +187,28 @@ async def test_a_thousand_znodes_are_read_in_the_order_asked_with_none_for_the_m
     assert children[:3] == [["child"], None, []]
     assert children[3] == sorted(str(index) for index in range(1000))
     assert await client.get_many([]) == [] and await client.children_many([]) == []
+
+
+async def test_what_may_not_be_read_is_refused_by_itself(site_clock: SiteClock, site: Site) -> None:
+    client = await site.client()
+    for path in ("/open", "/hidden", "/hidden/below"):
+        await client.create(path, b"x")
+    await site.make_unreadable(client, "/hidden")
+    paths = ["/open", "/hidden", "/none", "/hidden/below"]
+    opened, hidden, none, below = await client.get_each(paths)
+    assert isinstance(opened, Znode) and isinstance(below, Znode) and none is None
+    assert isinstance(hidden, NoAuth) and "/hidden" in str(hidden)
+    opened_below, hidden_below, none_below, _ = await client.children_each(paths)
+    assert opened_below == [] and isinstance(hidden_below, NoAuth) and none_below is None
+    for read in (client.get_many, client.children_many):
+        with pytest.raises(NoAuth, match="/hidden"):
+            await read(paths)
+    for read_one in (client.get, client.children, client.exists):
+        with pytest.raises(NoAuth, match="/hidden"):
+            await read_one("/hidden")
+    await client.set("/hidden", b"y", 0)
+    await client.create("/hidden/too", b"")
+    assert await client.get_each([]) == [] and await client.children_each([]) == []
 
 
 async def test_too_much_data_is_refused_and_harms_no_connection(site_clock: SiteClock, site: Site) -> None:
