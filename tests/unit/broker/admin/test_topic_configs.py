@@ -36,7 +36,7 @@ class Znodes:
         config = {key.replace("_", "."): value for key, value in overrides.items()}
         self.data[ConfigZnode.path(name)] = ConfigZnode(config).encode()
 
-    async def get_many(self, paths: Sequence[str]) -> list[Znode | None]:
+    async def get_each(self, paths: Sequence[str]) -> list[Znode | None]:
         self.reads += len(paths)
         found = [self.data.get(path) for path in paths]
         await trio.sleep(self.delay_s)

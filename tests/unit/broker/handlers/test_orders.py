@@ -105,7 +105,7 @@ async def test_a_session_that_ended_while_topic_configurations_were_read_makes_t
         broker.registration.broker_epoch = -1
         return [None for _ in paths]
 
-    monkeypatch.setattr(broker.client, "get_many", read_slowly)
+    monkeypatch.setattr(broker.client, "get_each", read_slowly)
     assert (await broker.lead()).error_code == ErrorCode.STALE_BROKER_EPOCH
     assert not broker.site.replicas.partitions
 
@@ -147,10 +147,10 @@ async def test_no_replica_starts_while_its_configuration_cannot_be_read(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     async def lost(paths: list[str]) -> None:
-        raise ConnectionLost("get_many")
+        raise ConnectionLost("get_each")
 
     with monkeypatch.context() as patch:
-        patch.setattr(broker.client, "get_many", lost)
+        patch.setattr(broker.client, "get_each", lost)
         assert (await broker.lead()).error_code == ErrorCode.BROKER_NOT_AVAILABLE
     assert not broker.site.replicas.partitions
     assert (await broker.lead()).partition_errors[0].error_code == 0, "the same order again is carried out"
