@@ -10,30 +10,39 @@ line for each series and time, which is seconds since 1970:
 So a metric that tells of all topics and of each of them has two files, whose lines stay as their heads say.
 
 Nobody removes them but who reads them. They are written off the event loop. What a disk does not take is left out as a
-whole, so no line is cut, and told once; the next interval tries again.
+whole, so no line is cut; the other files go on, and the next interval tries again. The log has a line when that begins,
+when it concerns other files or has another cause, and when it is over.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import NamedTuple
 
 import trio
 from prometheus_client.core import Metric
 
 from strandline.runtime.config.broker import BrokerConfig
-from strandline.runtime.disk import Disk, write_whole
+from strandline.runtime.disk import NO_SPACE, Disk, write_whole
 from strandline.runtime.environment import Environment
-from strandline.runtime.logging import Logger, RateLimited
+from strandline.runtime.logging import Logger
 
 REPORTER = "kafka.metrics.KafkaCSVMetricsReporter"
 """What `kafka.metrics.reporters` has to name."""
 LANE = "metrics"
-TOLD_INTERVAL_S = 3600.0
 TIME = "time"
 VALUE = "value"
+
+
+class Unwritten(NamedTuple):
+    """What a report could not write: these files, or the folder where that is what has to be mended, and why."""
+
+    paths: tuple[str, ...]
+    why: str
 
 
 class CsvReporter:
@@ -45,7 +54,10 @@ class CsvReporter:
         self._collect = collect
         self._config = config
         self._environment = environment
-        self._log = RateLimited(log, interval_s=TOLD_INTERVAL_S)
+        self._log = log
+        self._folder = f"{config.kafka_csv_metrics_dir}/broker-{config.broker_id}"
+        self._unwritten: Unwritten | None = None
+        """Of the report before."""
 
     @property
     def is_on(self) -> bool:
@@ -64,17 +76,22 @@ class CsvReporter:
         for metric in self._collect():
             lines.add(metric)
             await trio.lowlevel.checkpoint()  # a slice at a time
-        folder = f"{self._config.kafka_csv_metrics_dir}/broker-{self._config.broker_id}"
-        blocking = self._environment.blocking
-        append = partial(append_all, self._environment.disk, folder, lines)
-        error = await blocking.run_in(LANE, append, abandon=True)
-        if error is not None:
-            self._log.warning(
-                "csv",
-                "metrics are not written; give kafka.csv.metrics.dir room, or another folder",
-                folder=folder,
-                error=error,
-            )
+        append = partial(append_all, self._environment.disk, self._folder, lines)
+        unwritten = await self._environment.blocking.run_in(LANE, append, abandon=True)
+        if unwritten != self._unwritten:
+            self._unwritten = unwritten
+            self._tell(unwritten)
+
+    def _tell(self, unwritten: Unwritten | None) -> None:
+        if unwritten is None:
+            self._log.info("metrics are written again", folder=self._folder)
+        elif unwritten.paths == (self._folder,):
+            text = "metrics are not written; give kafka.csv.metrics.dir room, or another folder"
+            self._log.warning(text, folder=self._folder, error=unwritten.why)
+        else:
+            text = "some metrics are not written; remove those files, or let the broker write them"
+            first, count = unwritten.paths[0], len(unwritten.paths)
+            self._log.warning(text, first_file=first, files=count, error=unwritten.why)
 
 
 class Lines:
@@ -102,16 +119,31 @@ class Lines:
         }
 
 
-def append_all(disk: Disk, folder: str, lines: Lines) -> str | None:
-    """To each file. Blocking; nobody adds to them any more. Returns what the disk said of the first that could not be
-    written; the others wait for the next report, too."""
+def append_all(disk: Disk, folder: str, lines: Lines) -> Unwritten | None:
+    """To each file that can be written. Blocking; nobody adds to them any more."""
+    files = lines.files()
     try:
         disk.makedirs(folder)
-        for name, (head, text) in lines.files().items():
-            _append(disk, f"{folder}/{name}", head, text)
     except OSError as error:
-        return str(error)
-    return None
+        return Unwritten((folder,), _why(error))
+    failed: dict[str, OSError] = {}
+    for name, (head, text) in files.items():
+        path = f"{folder}/{name}"
+        try:
+            _append(disk, path, head, text)
+        except OSError as error:
+            failed[path] = error
+    if not failed:
+        return None
+    full = [error for error in failed.values() if error.errno in NO_SPACE]
+    is_of_all = bool(full) or len(failed) == len(files)
+    return Unwritten((folder,) if is_of_all else tuple(failed), _why((full or [*failed.values()])[0]))
+
+
+def _why(error: OSError) -> str:
+    """Without the file, which may be another one in each report of one fault."""
+    number = error.errno or 0
+    return f"[Errno {number}] {os.strerror(number)}"
 
 
 def _append(disk: Disk, path: str, head: bytes, lines: bytes) -> None:

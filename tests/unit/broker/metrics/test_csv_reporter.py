@@ -52,6 +52,9 @@ class Site:
         yield counter("requests", "How many", self.reports)
         yield from gauges("lag", "How far", ("topic", "partition"), [(('a,"b"', "0"), 1.5), (("c", "1"), 7)])
 
+    def events(self) -> list[str]:
+        return [entry["event"] for entry in self.logs.entries]
+
     def rows(self, name: str) -> list[list[str]]:
         return list(csv.reader(read_file(self.disk, f"{FOLDER}/{name}.csv").decode().splitlines()))
 
@@ -107,9 +110,32 @@ async def test_a_full_disk_is_one_line_and_cuts_no_line_of_a_file(autojump_clock
     with trio.move_on_after(65):
         await site.reporter.run()
     assert site.rows("lag.topic.partition") == before
-    [line] = site.logs.entries
+    [line] = site.logs.entries  # six reports have one cause
     assert line["folder"] == FOLDER and "room" in line["event"]
     assert fault.hits == 6, "each report tries again"
     fault.cancel()
     await site.reporter.report()
     assert len(site.rows("lag.topic.partition")) == len(before) + 2
+    assert site.events()[1:] == ["metrics are written again"]
+
+
+async def test_a_file_that_cannot_be_written_is_named_and_keeps_no_other_from_growing(
+    autojump_clock: MockClock,
+) -> None:
+    site = Site(ON)
+    await site.reporter.report()
+    faults = []
+    for name, number in (("requests_total", errno.EIO), ("lag.topic.partition", errno.ENOSPC)):
+        faults.append(site.disk.fail("pwritev", f"{FOLDER}/{name}.csv", number))
+        for _ in range(3):
+            await site.reporter.report()
+    assert len(site.rows("requests_total")) == 2
+    assert len(site.rows("lag.topic.partition")) == 1 + 2 * 4
+    for fault in faults[::-1]:
+        fault.cancel()
+        await site.reporter.report()
+    one, full, mended, end = site.logs.entries
+    assert (one["first_file"], one["files"]) == (f"{FOLDER}/requests_total.csv", 1)
+    assert "room" in full["event"] and "some metrics" in mended["event"]
+    assert "again" in end["event"]
+    assert len(site.rows("requests_total")) == 3
