@@ -7,7 +7,9 @@ line for each series and time, which is seconds since 1970:
     time,topic,partition,value
     1764158400,orders,0,1815
 
-So a metric that tells of all topics and of each of them has two files, whose lines stay as their heads say.
+So a metric that tells of all topics and of each of them has two files, whose lines stay as their heads say. Names of
+groups and clients may hold anything: their control characters are escaped (`\\n`, `\\r`, `\\x00`; a backslash is two of
+them), so that each line of a file is a row.
 
 Nobody removes them but who reads them. They are written off the event loop. What a disk does not take is left out as a
 whole, so no line is cut; the other files go on, and the next interval tries again. The log has a line when that begins,
@@ -29,7 +31,7 @@ from prometheus_client.core import Metric
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.disk import NO_SPACE, Disk, write_whole
 from strandline.runtime.environment import Environment
-from strandline.runtime.logging import Logger
+from strandline.runtime.logging import Logger, escape
 
 REPORTER = "kafka.metrics.KafkaCSVMetricsReporter"
 """What `kafka.metrics.reporters` has to name."""
@@ -106,7 +108,7 @@ class Lines:
         """A family, or a slice of one."""
         for sample in metric.samples:
             text = self._texts.setdefault((sample.name, *sample.labels), io.StringIO())
-            text.write(_line([self._time_s, *sample.labels.values(), _number(sample.value)]))
+            text.write(_line([self._time_s, *map(_escaped, sample.labels.values()), _number(sample.value)]))
 
     def files(self) -> dict[str, tuple[bytes, bytes]]:
         """Name of a file → its first line, and what to append."""
@@ -167,3 +169,7 @@ def _line(values: Iterable[object]) -> str:
 
 def _number(value: float) -> int | float:
     return int(value) if float(value).is_integer() else value
+
+
+def _escaped(label: str) -> str:
+    return escape(label.replace("\\", "\\\\"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import io
 from collections.abc import Iterator
 
 import pytest
@@ -139,3 +140,15 @@ async def test_a_file_that_cannot_be_written_is_named_and_keeps_no_other_from_gr
     assert "room" in full["event"] and "some metrics" in mended["event"]
     assert "again" in end["event"]
     assert len(site.rows("requests_total")) == 3
+
+
+def test_a_name_with_control_characters_is_a_row_in_a_line_and_like_no_other() -> None:
+    names = ["cr\rrow", "nl\nrow", "nul\0", "line\u2028", "a\\nb", "a\nb", 'q"\r\n,', "é"]
+    lines = Lines(5)
+    for family in gauges("lag", "How far", ("group",), [((name,), 1) for name in names]):
+        lines.add(family)
+    head, text = lines.files()["lag.group.csv"]
+    rows = list(csv.reader(io.StringIO((head + text).decode(), newline="")))
+    assert rows[0] == ["time", "group", "value"] and {len(row) for row in rows} == {3}
+    assert len((head + text).decode().splitlines()) == len(rows) == 1 + len({row[1] for row in rows[1:]})
+    assert [row[1] for row in rows[1:4]] == ["cr\\rrow", "nl\\nrow", "nul\\x00"]
