@@ -197,7 +197,8 @@ def _show_once(told: Round, page: Path | None, output: str, servers: str) -> int
     else:
         show_audit(summary)
         if not summary.batches:
-            click.echo("nothing was compared: no record stands there, or none since --time")
+            why = "" if _unread(summary) else ": no record stands there, or none since --time"
+            click.echo(f"nothing was compared{why}")
         click.echo(_lag_text(told))
     return 0 if is_well(summary) else EXIT_NOT_WELL
 
@@ -224,9 +225,14 @@ def _lag_text(told: Round) -> str:
     partition, broker_id, offset, lag = told.max_lag
     whose = f" on broker {broker_id}" if lag else ""
     partitions = counted(len(told.summary.partitions), "partition")
-    unread = sum(not replica.is_read for each in told.summary.partitions for replica in each.replicas)
+    unread = _unread(told.summary)
     but = f", without {counted(unread, 'replica')} that could not be read" if unread else ""
     return f"max lag is {lag} for partition {partition} at offset {offset}{whose} among {partitions}{but}"
+
+
+def _unread(summary: AuditSummary) -> int:
+    """How many replicas could not be read: nobody knows what stands there."""
+    return sum(not replica.is_read for each in summary.partitions for replica in each.replicas)
 
 
 def _lag_fields(lag: Lag | None) -> dict[str, object] | None:

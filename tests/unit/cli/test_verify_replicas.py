@@ -88,6 +88,17 @@ def test_a_replica_that_cannot_be_reached_is_named(shell: Any, admin: MemoryAdmi
     assert shell("verify-replicas", "--once", "--allow-offline", "-b", "there:1").code == 0
 
 
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_where_replicas_cannot_be_read_it_does_not_say_that_nothing_stands_there(
+    shell: Any, admin: MemoryAdmin, everywhere: bool
+) -> None:
+    admin.offline = {1, 2, 3} if everywhere else {1}
+    admin.leaders = {T0: -1, OTHER: -1}
+    ran = shell("verify-replicas", "--once", "-b", "there:1")
+    assert ran.code == 1
+    assert "nothing was compared" in ran.out.splitlines() and "no record stands there" not in ran.out
+
+
 def test_it_goes_on_with_what_has_come_and_tells_what_is_new_until_ctrl_c(
     shell: Any, admin: MemoryAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
