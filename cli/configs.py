@@ -211,7 +211,9 @@ def _row(entry: DescribeConfigsResourceResult, keys: dict[str, ConfigKey]) -> Ro
     place = PLACES.get(entry.config_source, "")
     in_vain = _in_vain(entry)
     others = [] if entry.is_sensitive else [place for place in entry.synonyms if place not in in_vain][1:]
-    below = "; ".join(f"{each.value} ({PLACES.get(each.source, each.name)})" for each in others)
+    below = "; ".join(
+        f"{each.value} ({PLACES.get(each.source, each.name)})" for each in others if each.value is not None
+    )
     return Row(entry.name, value, place, _changes(entry, keys.get(entry.name)), unit, entry.documentation or "", below)
 
 

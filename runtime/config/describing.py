@@ -6,8 +6,9 @@ the built-in default; the first one counts. Where other keys stand in for one (`
 
 What stands in ZooKeeper and does not count is named, else nobody finds what is to be mended. Where one asks what is
 set for a topic or for all brokers it is shown as it stands. Values of one broker are what counts, since programs go by
-them; there it is named behind the places that count, out of the order. What is not known to this version is named
-without its value, which may be a password.
+them; there it is named behind the places that count, out of the order. So that this is seen of a key without a default,
+too, one that has no value stands between them then. What is not known to this version is named without its value, which
+may be a password.
 """
 
 from __future__ import annotations
@@ -178,7 +179,9 @@ def _result(
     in_vain: Sequence[DescribeConfigsSynonym] = (),
 ) -> DescribeConfigsResourceResult:
     source = places[0].source if places else ConfigSource.DEFAULT
-    every_place = [*places, *in_vain]
+    is_order_clear = not places or not in_vain or places[-1].source == ConfigSource.DEFAULT
+    between = [] if is_order_clear else [DescribeConfigsSynonym(in_vain[0].name, None, ConfigSource.DEFAULT)]
+    every_place = [*places, *between, *in_vain]
     return DescribeConfigsResourceResult(
         key.name, value, read_only, False, source, every_place, type_of(key), key.meaning
     )

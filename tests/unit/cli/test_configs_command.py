@@ -166,6 +166,29 @@ def test_what_stands_and_does_not_count_is_shown_and_deleted_as_what_was_set(
     assert ran.err == ("" if is_there else "note: log.retention.bytes was not set for broker 1\n")
 
 
+@pytest.mark.parametrize(
+    ("key", "own", "for_all"),
+    [
+        ("listener.name.plaintext.max.connections", "4", "many"),
+        ("advertised.listeners", "PLAINTEXT://own:1", "PLAINTEXT://all:1"),
+    ],
+)
+def test_of_a_key_without_a_default_nothing_counts_otherwise_where_what_stands_below_is_in_vain(
+    shell: Any, monkeypatch: pytest.MonkeyPatch, key: str, own: str, for_all: str
+) -> None:
+    standing = [
+        Layer("/config/brokers/<default>", {key: for_all}, False),
+        Layer("/config/brokers/1", {key: own}, True),
+    ]
+    file = {"broker.id": "1", "zookeeper.connect": "z:1", "log.dirs": "/data", "listeners": "PLAINTEXT://h:1"}
+    entries = list(BrokerView(load_broker_config(file), standing).of_this_broker())
+    [entry] = [each for each in entries if each.name == key]
+    assert (_row(entry, {}).value, _row(entry, {}).otherwise) == (own, "")
+    monkeypatch.setattr(FakeConfigAdmin, "describe_configs", lambda *_: entries)
+    ran = shell("configs", "describe", "--broker", "1", key)
+    assert ran.err == f"note: {key}={for_all} (all brokers, dynamic) does not count; the broker's log says why\n"
+
+
 def test_a_key_without_effect_is_told_to_who_sets_it(shell: Any) -> None:
     shell.cluster.add_topic("t", {})
     ran = shell("configs", "alter", "-t", "t", "--add", "message.downconversion.enable=true")

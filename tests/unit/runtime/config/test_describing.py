@@ -131,6 +131,14 @@ def test_what_stands_and_does_not_count_is_named_behind_what_counts(
         assert (entry.value, entry.config_source) == (counting[0] if counting else (None, ConfigSource.DEFAULT))
 
 
+def test_what_does_not_count_stands_behind_the_default_though_there_is_none() -> None:
+    name = "listener.name.plaintext.max.connections"
+    entry = broker_key(view(for_all={name: "many"}, own={name: "4"}), name)
+    assert places(entry) == [(name, "4", 2), (name, None, 5), (name, "many", 3)]
+    entry = topic_key(view(for_all={"log.retention.ms": "abc"}), "retention.ms", {"retention.ms": "7"})
+    assert places(entry) == [("retention.ms", "7", 1), ("log.retention.ms", None, 5), ("log.retention.ms", "abc", 3)]
+
+
 def test_a_topic_names_what_stands_wrong_for_its_default() -> None:
     entry = topic_key(view(for_all={"log.retention.ms": "abc"}), "retention.ms")
     assert (entry.config_source, places(entry)) == (ConfigSource.DEFAULT, [("log.retention.ms", "abc", 3)])
