@@ -8,7 +8,9 @@ key       string name | string? value | bool read_only | int8 config_source | bo
           | [3+ int8 config_type | string? documentation] | tagged
 synonym   string name | string? value | int8 source | tagged
 ```
-Version 4 is flexible (`primitives`). Source: DescribeConfigsResponse.json of Kafka 3.9.
+Version 4 is flexible (`primitives`). A value that stands somewhere and is longer than Kafka's strings may be is told as
+secrets are, by its key alone; else nothing could be told of all that was asked for with it. Source:
+DescribeConfigsResponse.json of Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from strandline.protocol.kafka.primitives import (
     DOES_NOT_FIT,
     INT16,
     INT32,
+    MAX_STRING_BYTES,
     NO_TAGS,
     frame_of,
     length_of,
@@ -40,6 +43,9 @@ FIRST_WITH_TYPES = 3
 _INT8 = struct.Struct(">b")
 _FLAGS = struct.Struct(">?b?")
 """read_only, config_source, is_sensitive."""
+
+TOO_LONG = f"Its value has more than {MAX_STRING_BYTES:,} bytes and cannot be told: set a shorter one."
+"""In place of the documentation, also where nobody asked for that."""
 
 _known = lru_cache(2048)(nullable_string)
 """Of names and texts of the table of keys."""
@@ -76,21 +82,28 @@ def _add_result(out: list[bytes], version: int, result: DescribeConfigsResult) -
 
 def _add_key(out: list[bytes], version: int, key: DescribeConfigsResourceResult) -> None:
     flexible = version >= FIRST_FLEXIBLE
+    is_told = _fits(key.value)
+    value, documentation = (key.value, key.documentation) if is_told else (None, TOO_LONG)
     out += (
         _known(key.name, flexible),
-        nullable_string(key.value, flexible),
-        _FLAGS.pack(key.read_only, key.config_source, key.is_sensitive),
+        nullable_string(value, flexible),
+        _FLAGS.pack(key.read_only, key.config_source, key.is_sensitive or not is_told),
         length_of(len(key.synonyms), flexible),
     )
     for synonym in key.synonyms:
         _add_synonym(out, flexible, synonym)
     if version >= FIRST_WITH_TYPES:
-        out += (_INT8.pack(key.config_type), _known(key.documentation, flexible))
+        out += (_INT8.pack(key.config_type), _known(documentation, flexible))
     if flexible:
         out.append(NO_TAGS)
 
 
 def _add_synonym(out: list[bytes], flexible: bool, synonym: DescribeConfigsSynonym) -> None:
-    out += (_known(synonym.name, flexible), nullable_string(synonym.value, flexible), _INT8.pack(synonym.source))
+    value = synonym.value if _fits(synonym.value) else None
+    out += (_known(synonym.name, flexible), nullable_string(value, flexible), _INT8.pack(synonym.source))
     if flexible:
         out.append(NO_TAGS)
+
+
+def _fits(value: str | None) -> bool:
+    return value is None or len(value) <= MAX_STRING_BYTES // 4 or len(value.encode()) <= MAX_STRING_BYTES

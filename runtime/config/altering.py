@@ -24,7 +24,7 @@ from strandline.runtime.config.keys import ConfigKey
 from strandline.runtime.config.listener_keys import broker_key
 from strandline.runtime.config.listeners import Listener
 from strandline.runtime.config.topic import REMOTE_STORAGE, TOPIC_KEYS, read_topic_config
-from strandline.runtime.config.values import InvalidConfig
+from strandline.runtime.config.values import InvalidConfig, check_length
 
 Overrides = Mapping[str, str]
 
@@ -47,8 +47,7 @@ def replaced(entity: Entity, standing: Overrides, wanted: Sequence[AlterableConf
     values = {each.name: _given(each.name, each.value) for each in wanted}
     kept = {name: text for name, text in standing.items() if entity.key_of(name) is None}
     after = kept | values
-    entity.check(standing, after, [name for name in after if after[name] != kept.get(name)])
-    return after
+    return _checked(entity, standing, after, [name for name in after if after[name] != kept.get(name)])
 
 
 def incremented(entity: Entity, standing: Overrides, changes: Sequence[IncrementalAlterableConfig]) -> dict[str, str]:
@@ -67,7 +66,17 @@ def incremented(entity: Entity, standing: Overrides, changes: Sequence[Increment
             case operation:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, f"configuration {name}: operation {operation} is unknown")
     touched = [change.name for change in changes if change.config_operation != ConfigOperation.DELETE]
-    entity.check(standing, after, touched)
+    return _checked(entity, standing, after, touched)
+
+
+def _checked(entity: Entity, before: Overrides, after: dict[str, str], touched: Sequence[str]) -> dict[str, str]:
+    """What is to stand there. BrokerError."""
+    entity.check(before, after, touched)
+    for name in touched:
+        try:
+            check_length(name, after[name])
+        except InvalidConfig as error:
+            raise _refused(error) from None
     return after
 
 

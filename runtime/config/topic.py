@@ -15,7 +15,7 @@ from strandline.protocol.records.rules import BatchRules, batch_rules
 from strandline.runtime.config.broker import BROKER_KEYS, BrokerConfig
 from strandline.runtime.config.keys import ConfigKey, attribute_of, keys_of, strings
 from strandline.runtime.config.throttled_replicas import THROTTLED_REPLICAS, ThrottledReplicas, throttled_replicas
-from strandline.runtime.config.values import INT_MAX, LONG_MAX, InvalidConfig, Value
+from strandline.runtime.config.values import INT_MAX, LONG_MAX, InvalidConfig, Value, check_length
 
 T = TypeVar("T")
 
@@ -127,6 +127,8 @@ def topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> T
     reading = read_topic_config(broker_config, overrides)
     for error in (*reading.unknown, *reading.unusable):
         raise error
+    for name, text in overrides.items():
+        check_length(name, text)
     return reading.config
 
 

@@ -8,6 +8,9 @@ from typing import Any
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+MAX_TEXT_BYTES = 2**15 - 1
+"""Of a value that a client sets: Kafka's protocol has no longer strings, so that Kafka's tools could not be told of it.
+Values of a broker's file, and those that stand already, count at any length."""
 
 Value = Any
 """What a key holds after reading: bool, int, float, str, a tuple of str, or None where the key was left out."""
@@ -22,6 +25,13 @@ class InvalidConfig(ValueError):
         self.key = key
         self.value = value
         self.why = why
+
+
+def check_length(key: str, text: str) -> None:
+    """InvalidConfig for what nobody may set (`MAX_TEXT_BYTES`)."""
+    size = len(text.encode())
+    if size > MAX_TEXT_BYTES:
+        raise InvalidConfig(key, text, f"it has {size:,} bytes, and no value may have more than {MAX_TEXT_BYTES:,}")
 
 
 _UNUSABLE_FOLDERS = {

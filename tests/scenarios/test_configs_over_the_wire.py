@@ -13,6 +13,7 @@ from trio.testing import MockClock
 from strandline.client import configurations
 from strandline.client.connection import Connection
 from strandline.client.errors import AnsweredError, ClientError, UnknownTopic
+from strandline.protocol.api import ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     AlterableConfig,
@@ -36,6 +37,7 @@ from strandline.protocol.messages import (
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, ConfigZnode, TopicIdZnode, TopicZnode
 from strandline.runtime.coordination import Create, Delete, Operation, OperationResult, SessionState, SetData
 from strandline.testkit.cluster import MemoryCluster
+from support.kafka_client import KafkaClient
 from support.scenario import T0, cluster_with_topic
 
 TOPIC = (ConfigResource.TOPIC, T0.topic)
@@ -213,6 +215,31 @@ async def test_a_configuration_that_cannot_be_read_is_replaced_as_a_whole_or_not
         assert await alter(cluster, 1, TOPIC, put("retention.ms", "5")) == ErrorCode.INVALID_CONFIG
         assert await replace(cluster, 1, TOPIC, {"retention.ms": "5"}) == 0
         assert stored(cluster, ConfigZnode.path("t")) == {"version": 1, "config": {"retention.ms": "5"}}
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+async def test_a_value_too_long_for_kafkas_strings_is_not_set_and_hides_nothing_where_it_stands(
+    version: int, autojump_clock: MockClock
+) -> None:
+    key = "leader.replication.throttled.replicas"
+    value = ",".join(f"{partition}:1" for partition in range(6000))
+    async with cluster_with_topic() as (cluster, _, _):
+        assert await alter(cluster, 1, TOPIC, put(key, value)) == ErrorCode.INVALID_CONFIG
+        assert await replace(cluster, 1, TOPIC, {key: value}) == ErrorCode.INVALID_CONFIG
+        data = ConfigZnode({key: value}).encode()
+        cluster.zookeeper.tree.apply_one(SetData(ConfigZnode.path("t"), data, -1), 0)
+        (address,) = cluster.broker(1).listeners.addresses.values()
+        client = KafkaClient(await cluster.network.node("kafka client").connect(address))
+        resources = [
+            {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+            for kind, name in (TOPIC, (ConfigResource.BROKER, "1"))
+        ]
+        answer = await client.ask(ApiKey.DESCRIBE_CONFIGS, version, resources=resources, include_synonyms=True)
+        client.close()
+        assert [result.error_code for result in answer.results] == [0, 0]
+        told = {each.name: each.value for each in answer.results[0].configs}
+        assert told[key] is None and told["follower.replication.throttled.replicas"] == ""
+        assert await alter(cluster, 1, TOPIC, put(key, "*")) == 0
 
 
 async def test_folders_that_somebody_removed_are_made_again(autojump_clock: MockClock) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from strandline.protocol.errors import LocalProtocolError
 from strandline.protocol.kafka.converter import to_entity
-from strandline.protocol.kafka.describe_configs import encode_describe_configs_response
+from strandline.protocol.kafka.describe_configs import TOO_LONG, encode_describe_configs_response
 from strandline.protocol.messages import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
@@ -46,6 +46,21 @@ def test_an_answer_is_what_kafkas_schema_makes_of_it(version, correlation_id, re
     schema = kio_wire.module("describe_configs", version, "response").DescribeConfigsResponse
     assert found_id == correlation_id
     assert body == kio_wire.written(to_entity(schema, response))
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_a_value_that_is_too_long_for_kafkas_strings_is_told_by_its_key_alone(version) -> None:
+    def answer(value: str | None, synonym: str | None, *of_long: object) -> DescribeConfigsResponse:
+        synonyms = [DescribeConfigsSynonym("k", synonym, 1), DescribeConfigsSynonym("k", "*", 5)]
+        key = DescribeConfigsResourceResult("k", value, False, bool(of_long), 1, synonyms, 7, *of_long)
+        other = DescribeConfigsResourceResult("other", "1", False, False, 5)
+        return DescribeConfigsResponse([DescribeConfigsResult(0, None, 2, "t", [key, other])])
+
+    for long in ("x" * 2**15, "é" * 2**14):
+        told = encode_describe_configs_response(version, 1, answer(long, long))
+        assert told == encode_describe_configs_response(version, 1, answer(None, None, TOO_LONG))
+    just = "é" * (2**14 - 1) + "x"
+    assert just.encode() in encode_describe_configs_response(version, 1, answer(just, None))
 
 
 def test_what_does_not_fit_is_a_bug_of_this_side() -> None:

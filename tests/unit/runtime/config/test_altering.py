@@ -13,7 +13,8 @@ from strandline.protocol.messages import AlterableConfig, ConfigOperation, Incre
 from strandline.runtime.config.altering import Entity, broker_entity, incremented, replaced, topic_entity
 from strandline.runtime.config.dynamic import Layer
 from strandline.runtime.config.reading import load_broker_config
-from strandline.runtime.config.topic import TOPIC_KEYS
+from strandline.runtime.config.topic import TOPIC_KEYS, topic_config
+from strandline.runtime.config.values import MAX_TEXT_BYTES, InvalidConfig
 
 STATIC = load_broker_config({"broker.id": "1", "zookeeper.connect": "z:1", "log.dirs": "/data"})
 TOPIC = topic_entity(STATIC)
@@ -81,6 +82,26 @@ def test_what_stands_there_unusable_hinders_no_other_change_and_can_be_mended() 
     assert change(TOPIC, standing, ("retention.bytes", DELETE), ("compression.zstd.level", DELETE)) == {}
     with pytest.raises(BrokerError, match="all of them"):
         change(TOPIC, standing, ("retention.bytes", SET, "all of them"))
+
+
+THROTTLED = "leader.replication.throttled.replicas"
+LONGEST = ",".join(f"{partition:04}:1" for partition in range(4681))
+
+
+def test_a_value_that_kafkas_protocol_cannot_tell_is_not_set_and_hinders_nothing_where_it_stands() -> None:
+    assert len(LONGEST) == MAX_TEXT_BYTES - 1
+    assert change(TOPIC, {}, (THROTTLED, SET, LONGEST)) == {THROTTLED: LONGEST}
+    standing = {THROTTLED: f"{LONGEST},1:1"}
+    for refused in (
+        lambda: change(TOPIC, {}, (THROTTLED, SET, standing[THROTTLED])),
+        lambda: change(TOPIC, {THROTTLED: LONGEST}, (THROTTLED, APPEND, "1:1")),
+        lambda: replaced(TOPIC, {}, [AlterableConfig(THROTTLED, standing[THROTTLED])]),
+        lambda: topic_config(STATIC, standing),
+    ):
+        with pytest.raises((BrokerError, InvalidConfig), match="32,770 bytes, and no value may have more than 32,767"):
+            refused()
+    assert change(TOPIC, standing, ("segment.bytes", SET, "99")) == standing | {"segment.bytes": "99"}
+    assert change(TOPIC, standing, (THROTTLED, SUBTRACT, LONGEST)) == {THROTTLED: "1:1"}
 
 
 def test_a_remote_tier_is_not_taken_from_a_topic() -> None:
