@@ -41,7 +41,8 @@ def _what(event: Event) -> str:
         late = f", {duration_text(event.session_timeout_ms)} late at most" if event.session_timeout_ms else ""
         return f"broker {event.peer} {_OF_BROKERS[event.kind]}{late}"
     why = f": {event.why}" if event.why else ""
-    return f"controller {_OF_CONTROLLERS[event.kind]}, controller epoch {event.controller_epoch}{why}"
+    living = f", found alive: {_brokers(event.brokers)}" if event.brokers else ""
+    return f"controller {_OF_CONTROLLERS[event.kind]}, controller epoch {event.controller_epoch}{living}{why}"
 
 
 def _state(event: Event) -> list[str]:

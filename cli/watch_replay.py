@@ -25,7 +25,7 @@ _GONE = {
     Kind.SUSPECTED: "broker {} refuses connections",
 }
 _BACK = (Kind.STARTED, Kind.CLEARED)
-KINDS = frozenset({*OF_STATES, Kind.FAILED, Kind.DELETED, *_GONE, *_BACK})
+KINDS = frozenset({*OF_STATES, Kind.FAILED, Kind.DELETED, *_GONE, *_BACK, Kind.ACTING})
 """Of events that `replayed` makes something of."""
 
 
@@ -36,7 +36,7 @@ def pause_s(before_ms: int, now_ms: int, speed: float) -> float:
 
 def replayed(events: Iterable[Event], topic: str, since_ms: int | None, until_ms: int | None) -> Iterator[TopicSeen]:
     """The topic at each moment of which something is told, the first one as it was at `since_ms`. events: of
-    the topic and of brokers, of these `KINDS`, by time; all are taken, those of later on, too."""
+    the topic, of brokers and of controllers, of these `KINDS`, by time; all are taken, those of later on, too."""
     told = _Told(topic)
     begun = False
     for time_ms, together in groupby(events, key=lambda event: event.time_ms):
@@ -64,6 +64,8 @@ class _Told:
         self._versions: dict[int, tuple[int, int]] = {}
         self._failed: dict[int, set[int]] = {}
         self._gone: dict[int, str] = {}
+        self._living: set[int] = set()
+        """Whom the last controller found alive when it took over, and who came since; empty where none has said."""
         self._deleted: set[str] = set()
         self._seen: dict[int, PartitionSeen] = {}
         """As it was told last."""
@@ -77,8 +79,13 @@ class _Told:
         elif event.kind in _BACK:
             self._touched = None
             self._gone.pop(event.peer, None)
+            if self._living:
+                self._living.add(event.peer)
             for brokers in self._failed.values():
                 brokers.discard(event.peer)
+        elif event.kind is Kind.ACTING:
+            self._touched = None
+            self._living = set(event.brokers)
         elif event.kind is Kind.DELETED:
             self._delete(event)
         elif event.kind is Kind.FAILED and event.topic_id == self._topic_id:
@@ -137,7 +144,11 @@ class _Told:
         return TopicSeen(time_ms, self._topic, self._topic_id, partitions, self._problem, touched)
 
     def _with_away(self, number: int, state: PartitionSeen) -> PartitionSeen:
-        away = {broker: self._gone[broker] for broker in state.replicas if broker in self._gone}
+        away = {broker: why for broker in state.replicas if (why := self._why_away(broker))}
         for broker in self._failed.get(number, ()):
             away.setdefault(broker, f"the log of broker {broker} has failed")
         return replace(state, away=away)
+
+    def _why_away(self, broker: int) -> str:
+        is_absent = bool(self._living) and broker not in self._living
+        return self._gone.get(broker, _GONE[Kind.GONE].format(broker) if is_absent else "")

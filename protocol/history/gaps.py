@@ -5,7 +5,7 @@
 | states of a partition | each has the next znode version, and whoever writes or follows it logs it |
 | terms of controllers | each has the next controller epoch, and who is elected logs it |
 | lines of a broker | it writes one a minute, and says when it registers and when it stops in order |
-| the end of a broker's log | the others go on, and none of them tells that it is gone |
+| the end of a broker's log | the others go on, and none tells that it is gone, or was when a controller took over |
 | all logs of a broker | states of partitions name it as leader or replica |
 
 Lines may come in another order than they were written in, since clocks differ: what comes late fills its gap.
@@ -146,6 +146,10 @@ class _Lives:
         self._gone_ms: dict[int, int] = {}
         """Broker → when another one noticed last that it is gone."""
         self._controller = NO_BROKER
+        self._acting = NO_BROKER
+        """Who took over last, until it resigned or registered anew: it tells of everybody who dies meanwhile."""
+        self._told_until_ms = 0
+        """Its last line."""
         self._silences: list[Gap] = []
 
     def add(self, told: Told, place: Place) -> None:
@@ -154,6 +158,8 @@ class _Lives:
         self._look_at_life(told, place)
         for event in told.line.events:
             self._look_at_others(event, place)
+        if place.broker_id == self._acting:
+            self._told_until_ms = place.time_ms
 
     def _look_at_life(self, told: Told, place: Place) -> None:
         broker_id = place.broker_id
@@ -175,6 +181,7 @@ class _Lives:
             case Kind.STARTED:
                 self._epochs[peer] = max(event.broker_epoch, self._epochs.get(peer, event.broker_epoch))
                 self._gone_ms.pop(peer, None)
+                self._end_term(peer)
             case Kind.LOST:
                 self._gone_ms[peer] = event.time_ms
             case Kind.GONE if event.broker_epoch >= self._epochs.get(peer, event.broker_epoch):
@@ -188,8 +195,25 @@ class _Lives:
                 if self._controller not in (NO_BROKER, event.broker_id):
                     self._gone_ms[self._controller] = event.time_ms
                 self._controller = event.broker_id
-            case Kind.WRITTEN | Kind.ACTING:  # its election may be older than the logs
+            case Kind.WRITTEN:  # its election may be older than the logs
                 self._controller = event.broker_id
+            case Kind.ACTING:
+                self._look_at_absent(event)
+                self._controller = self._acting = event.broker_id
+            case Kind.RESIGNED:
+                self._end_term(event.broker_id)
+
+    def _look_at_absent(self, event: Event) -> None:
+        """Who is not there when a controller takes over died with the one before, or later. Who was silent long before
+        that lived on without a line, as the one before told nothing of it."""
+        for peer, last in self._alive.items():
+            is_absent = event.brokers and peer not in event.brokers
+            if is_absent and last is not None and self._told_until_ms - last.time_ms <= SILENCE_MS:
+                self._gone_ms[peer] = event.time_ms
+
+    def _end_term(self, broker_id: int) -> None:
+        if broker_id == self._acting:
+            self._acting = NO_BROKER
 
     def silences(self) -> list[Gap]:
         return self._silences[:MOST_GAPS] + self._at_the_end()

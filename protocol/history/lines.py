@@ -17,7 +17,8 @@ who is in sync, who lives and who is controller become `Event`s; any other line 
 | `broker suspected` | the controller | its address has refused for `refused_ms` |
 | `broker that was suspected answers` | a broker | that was a false alarm |
 | `contact lost` | a follower | the connection to its leader's broker broke |
-| `elected controller`, `controller`, `no longer controller` | a broker | a term begins, acts, ends |
+| `elected controller`, `no longer controller` | a broker | a term begins, ends |
+| `controller` | the controller | its term acts from now on, and which brokers it found alive: `brokers` |
 
 A state is told from any other by topic id, partition, leader epoch and znode version. Topic ids are in the text form of
 ZooKeeper and of the tools.
@@ -102,6 +103,9 @@ class Event(NamedTuple):
     log_end_offset: int = NO_OFFSET
     """Of the log of `broker_id`, when it wrote the line."""
     high_watermark: int = NO_OFFSET
+    brokers: tuple[int, ...] = ()
+    """Who lives, as a controller found when it took over; empty where it is not said. Nobody has to have told that the
+    others are gone: a controller tells it of those that it knew, and these may have died with the one before."""
 
 
 class Line(NamedTuple):
@@ -273,9 +277,11 @@ class _Contact(msgspec.Struct):
 class _Term(msgspec.Struct):
     controller_epoch: Int32
     why: str = ""
+    brokers: tuple[Int32, ...] = ()
 
     def events(self, kind: Kind, time_ms: int, broker_id: int) -> Iterable[Event]:
-        yield Event(kind, time_ms, broker_id, controller_epoch=self.controller_epoch, why=self.why)
+        epoch, why, brokers = self.controller_epoch, self.why, self.brokers
+        yield Event(kind, time_ms, broker_id, controller_epoch=epoch, why=why, brokers=brokers)
 
 
 _HEAD = msgspec.json.Decoder(_Head)

@@ -47,6 +47,7 @@ EVENTS = pa.schema(
         "why": pa.string(),
         "log_end_offset": pa.int64(),
         "high_watermark": pa.int64(),
+        "brokers": _BROKERS,
         "last_ms": pa.int64(),
         "lines": pa.int64(),
         "file": pa.string(),
@@ -163,7 +164,8 @@ def event_of(row: Iterable[Any]) -> Event:
     """From a row of EVENTS, all of its columns or those of the event."""
     values = list(row)[: len(Event._fields)]
     event = Event(*values)
-    return event._replace(kind=Kind(event.kind), isr=tuple(event.isr), replicas=tuple(event.replicas))
+    isr, replicas, brokers = tuple(event.isr), tuple(event.replicas), tuple(event.brokers)
+    return event._replace(kind=Kind(event.kind), isr=isr, replicas=replicas, brokers=brokers)
 
 
 # --- Events to histories ---------------------------------------------------------------------------------------

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
 import trio
 from trio.testing import MockClock
 
+from strandline.cli.watch_replay import KINDS, replayed
 from strandline.protocol.history.gaps import Gap, Gaps
 from strandline.protocol.history.lines import OF_PARTITIONS, Event, Kind, Line
 from strandline.protocol.history.lives import Lives, Runs, lives
@@ -164,3 +166,23 @@ async def test_a_controller_that_is_killed_and_stays_away_leaves_no_gap(autojump
         elections = [line for line in lines if Kind.ELECTED in {event.kind for event in line.events}]
         assert elections[0].broker_id == killed
         assert gaps_in(line for line in lines if line is not elections[0]) == []
+
+
+@pytest.mark.parametrize("replicas", [[1], [1, 2], [2, 1], [1, 2, 3], [3]], ids=str)
+@pytest.mark.parametrize("how", ["crash", "vanish"])
+async def test_who_dies_together_with_the_controller_is_away_and_leaves_no_gap(
+    autojump_clock: MockClock, how: str, replicas: list[int]
+) -> None:
+    """The controller after them knew neither alive, so it cannot miss them: it says who lives when it takes over."""
+    async with cluster_with_topic(replicas, brokers=3) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("before", 5))
+        controller = cluster.controller_id
+        dead = {controller, next(broker_id for broker_id in (2, 1) if broker_id != controller)}
+        for broker_id in dead:
+            getattr(cluster, how)(broker_id)
+        await cluster.rest(300)
+        lines = sorted(read_history(cluster.history), key=lambda line: line.time_ms)
+        assert gaps_in(lines) == []
+        events = [event for line in lines for event in line.events if event.kind in KINDS]
+        *_, last = replayed(events, T0.topic, None, None)
+        assert last.partitions is not None and set(last.partitions[T0.partition].away) == dead.intersection(replicas)

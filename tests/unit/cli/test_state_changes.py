@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from strandline.cli import state_changes as command
+from strandline.cli.state_change_text import event_text
+from strandline.protocol.history.lines import Event, Kind
 
 
 def line(second: int, event: str, broker_id: int = 1, **fields: Any) -> str:
@@ -260,6 +262,11 @@ def test_files_that_are_no_change_logs_are_refused(shell: Any, tmp_path: Path) -
     first, second, last = ran.err.splitlines()
     assert ran.code == 1 and f"{tmp_path}/text:1: damaged line" in first and "text:2" in second
     assert "of the 2 lines in 1 file none is one of a change log" in last
+
+
+def test_who_lived_when_a_controller_took_over_is_shown() -> None:
+    acts = Event(Kind.ACTING, 41_000, 2, controller_epoch=2, brokers=(2, 3))
+    assert event_text(acts) == "1970-01-01 00:00:41.000 broker 2: controller acts, controller epoch 2, found alive: 2,3"
 
 
 def every_minute(broker_id: int, first: int, last: int) -> str:

@@ -70,6 +70,17 @@ def test_brokers_that_go_and_come_and_logs_that_fail_are_told() -> None:
     ]
 
 
+def test_who_is_not_alive_when_a_controller_takes_over_is_away_until_it_registers() -> None:
+    takes_over = Event(Kind.ACTING, 2000, 3, controller_epoch=2, brokers=(2, 3))
+    says_nothing = Event(Kind.ACTING, 2500, 3, controller_epoch=3)
+    back = Event(Kind.STARTED, 3000, 1, peer=1)
+    assert told([FIRST, takes_over, back])[1:] == [(2000, "broker 1 is gone"), (3000, "broker 1 answers again")]
+    assert told([FIRST, says_nothing])[1:] == []
+    assert told([takes_over._replace(time_ms=500), FIRST]) == [
+        (1000, "leader 1, epoch 0, ISR 1,2 of 1,2, broker 1 is gone")
+    ], "also of a partition that is told of later"
+
+
 def test_a_topic_that_was_deleted_and_made_anew_is_told_apart_from_the_old_one() -> None:
     deleted = Event(Kind.DELETED, 2000, 1, "t", "A")
     anew = state(3000, 1, 0, 0, 2, 2, topic_id="B", replicas=(2,))

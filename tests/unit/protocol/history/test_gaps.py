@@ -100,6 +100,42 @@ def test_who_is_found_gone_long_after_its_last_line_has_lines_missing_up_to_then
     assert (gap.broker_id, gap.before.number, gap.behind.number) == (1, 2, 99)
 
 
+def term(kind: Kind, number: int, minute: int, broker_id: int, *brokers: int) -> Told:
+    event = Event(kind, minute * MINUTE_MS, broker_id, brokers=brokers)
+    return told(number, minute * MINUTE_MS, event, broker_id=broker_id)
+
+
+FIRST_TERM = term(Kind.ACTING, 1, 0, 2, 1, 2, 3)
+"""Of broker 2; broker 3 comes next."""
+
+
+@pytest.mark.parametrize(
+    ("before", "minute", "living"),
+    [
+        ([FIRST_TERM, *alive(*range(1, 11), broker_id=2)], 11, [3]),  # they died together
+        ([FIRST_TERM, *alive(*range(1, 11), broker_id=2)], 60, [3]),  # all did, and only broker 3 is back
+        ([FIRST_TERM, told(50, 59 * MINUTE_MS, life(Kind.STARTED, 2), broker_id=2)], 60, [2, 3]),  # broker 2 is, too
+        ([FIRST_TERM, term(Kind.RESIGNED, 50, 10, 2), *alive(*range(11, 60), broker_id=2)], 60, [2, 3]),
+        ([], 11, [3]),  # the log of the controller before is missing
+    ],
+)
+def test_who_died_with_the_controller_is_known_to_be_gone_by_the_next_one(
+    before: list[Told], minute: int, living: list[int]
+) -> None:
+    def silent(takes_over: Told) -> list[int]:
+        lines = [*alive(*range(1, 11)), *before, takes_over, *alive(*range(minute, 90), broker_id=3)]
+        return [gap.broker_id for gap in gaps_of(lines) if gap.broker_id == 1]
+
+    assert silent(term(Kind.ACTING, 99, minute, 3)) == [1]
+    assert silent(term(Kind.ACTING, 99, minute, 3, *living)) == []
+
+
+def test_a_log_that_ends_long_before_its_broker_died_with_the_controller_is_named() -> None:
+    begun = [FIRST_TERM, *alive(1, 2), *alive(*range(1, 20), broker_id=2)]
+    [gap] = gaps_of([*begun, term(Kind.ACTING, 99, 20, 3, 3), *alive(*range(20, 40), broker_id=3)])
+    assert (gap.broker_id, gap.before.number) == (1, 2)
+
+
 def test_a_log_in_which_no_signs_of_life_stand_has_no_silence() -> None:
     assert gaps_of(alive(1, 20, beats=False)) == []
 

@@ -79,6 +79,13 @@ def test_lines_about_brokers_name_which_one_they_are_about(
     assert (read.kind, read.peer, read.broker_epoch) == told
 
 
+def test_a_controller_that_takes_over_tells_who_lives_where_its_line_has_it() -> None:
+    (acts,) = read_line(line("controller", controller_epoch=4, brokers=[1, 3], topics=1, partitions=6)).events
+    assert (acts.kind, acts.controller_epoch, acts.brokers) == (Kind.ACTING, 4, (1, 3))
+    (silent,) = read_line(line("controller", controller_epoch=4)).events
+    assert silent.brokers == ()
+
+
 def test_any_other_line_is_a_sign_of_life() -> None:
     assert read_line(line("broker alive", leading=1)) == (TIME_MS, 1, ())
     assert read_line(line("something new", partition="t-0", leader="?")) == (TIME_MS, 1, ())
