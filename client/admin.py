@@ -229,11 +229,11 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading, Quot
     # --- Configurations ---
 
     async def describe_configs(
-        self, kind: ConfigResource, name: str = "", *, timeout_ms: float | None = None
+        self, kind: ConfigResource, name: str = "", keys: Sequence[str] = (), *, timeout_ms: float | None = None
     ) -> list[DescribeConfigsResourceResult]:
-        """Each key of a topic, of a broker (by its id), or what is set for all brokers (BROKER, ""): its value, and all
-        places where one stands. UnknownTopic or another AnsweredError."""
-        found = (await describe_configs(kind, [name], (), self._asker(kind, name, timeout_ms)))[name]
+        """Each key, or these, of a topic, of a broker (by its id), or of what is set for all brokers (BROKER, ""): its
+        value, and all places where one stands. UnknownTopic or another AnsweredError."""
+        found = (await describe_configs(kind, [name], keys, self._asker(kind, name, timeout_ms)))[name]
         if isinstance(found, ClientError):
             raise found
         return found

@@ -6,7 +6,7 @@ It is read before anything that could delete runs, and again when it changes (`c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 import msgspec
 import structlog
@@ -30,6 +30,8 @@ class DynamicConfig:
         """Of the znodes that concern this broker, below /config/brokers; the lowest first."""
         self._paths = [ConfigZnode.path(name, ENTITY_TYPE) for name in self.names]
         self.static = static
+        self.known: list[Layer] = []
+        """`layers` as they were read last: before a broker serves, and at each change."""
         self._is_troubled = False
         self._coordination = coordination
         self._log = log
@@ -38,7 +40,7 @@ class DynamicConfig:
     async def read(self) -> BrokerConfig:
         """What counts for a broker that starts now. CoordinationError."""
         found = await self._read()
-        reading = with_dynamic(self.static, self._layers(found))
+        reading = with_dynamic(self.static, self.known)
         unreadable = tuple(each.why for each in found if each.why)
         self._is_troubled = bool(unreadable or reading.unusable)
         self._tell(reading, unreadable)
@@ -52,14 +54,14 @@ class DynamicConfig:
 
     async def layers(self) -> list[Layer]:
         """As they stand in ZooKeeper, the lowest first. CoordinationError."""
-        return self._layers(await self._read())
+        await self._read()
+        return list(self.known)
 
     async def _read(self) -> list[Standing]:
-        return await read_overrides(self._coordination, self._paths)
-
-    def _layers(self, found: Sequence[Standing]) -> list[Layer]:
+        found = await read_overrides(self._coordination, self._paths)
         own = self._paths[-1]
-        return [Layer(path, each.overrides, path == own) for path, each in zip(self._paths, found, strict=True)]
+        self.known = [Layer(path, each.overrides, path == own) for path, each in zip(self._paths, found, strict=True)]
+        return found
 
     def troubled(self) -> Collection[str]:
         """The names, where something there cannot be read or used: what is deleted by it waits until it is mended."""

@@ -41,7 +41,7 @@ from strandline.protocol.messages import (
 from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, CONFIG_PATH, ConfigChangeZnode, ConfigZnode, TopicIdZnode
 from strandline.runtime.config.altering import Entity, broker_entity, incremented, replaced, topic_entity
-from strandline.runtime.config.describing import BrokerView
+from strandline.runtime.config.describing import BrokerView, is_read_only
 from strandline.runtime.config.standing import Standing, read_overrides, standing_of
 from strandline.runtime.coordination import (
     MATCH_ANY_VERSION,
@@ -100,7 +100,7 @@ class ConfigHandlers:
         message = request.message
         _check_count(len(message.resources))
         until = trio.current_time() + PATIENCE_S
-        layers = await asking_zookeeper(self._dynamic.layers, until)
+        layers = self._dynamic.known if _is_settled(message) else await asking_zookeeper(self._dynamic.layers, until)
         view = BrokerView(self._dynamic.static, layers)
         topics = [each.resource_name for each in message.resources if each.resource_type == ConfigResource.TOPIC]
         topics = [name for name in topics if name in self._metadata.topics]
@@ -258,6 +258,18 @@ def _check_count(resources: int) -> None:
     if resources > MAX_RESOURCES:
         text = f"one request is about at most {MAX_RESOURCES} topics and brokers, not {resources}: send several"
         raise BrokerError(ErrorCode.POLICY_VIOLATION, text)
+
+
+def _is_settled(message: DescribeConfigsRequest) -> bool:
+    """Nothing but keys of one broker that nobody changes while it runs. Those are told without ZooKeeper: where the
+    admin port is, which says what is wrong, is asked most while that is away."""
+    return all(
+        resource.resource_type == ConfigResource.BROKER
+        and resource.resource_name
+        and resource.configuration_keys
+        and all(map(is_read_only, resource.configuration_keys))
+        for resource in message.resources
+    )
 
 
 def _times(resources: Sequence[T] | Sequence[DescribeConfigsResource]) -> Counter[tuple[int, str]]:

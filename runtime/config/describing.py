@@ -158,6 +158,12 @@ class BrokerView:
         yield from _unknown(TOPIC_KEYS.get, overrides, ConfigSource.TOPIC)
 
 
+def is_read_only(name: str) -> bool:
+    """A broker's key that counts as it is in the file, until the next start; False also where it is not known."""
+    key = broker_key(name)
+    return key is not None and _is_fixed(key)
+
+
 def _value(config: BrokerConfig, name: str) -> Value:
     return getattr(config, BROKER_KEYS[name].attribute) if name in BROKER_KEYS else config.of_listeners.get(name)
 

@@ -319,6 +319,32 @@ async def test_who_gets_no_answer_from_zookeeper_is_told_to_ask_again(autojump_c
         assert await alter(cluster, 2, TOPIC, put("retention.ms", "5")) == again
 
 
+async def test_what_stands_in_the_file_alone_is_told_without_zookeeper(autojump_clock: MockClock) -> None:
+    """Where the admin port is: there a broker says what is wrong with it."""
+    async with cluster_with_topic() as (cluster, _, _), cluster.admin() as admin:
+        cluster.cut_from_zookeeper(2)
+        [entry] = await admin.describe_configs(ConfigResource.BROKER, "2", ["admin.listener"], timeout_ms=1_000)
+        assert (entry.name, entry.read_only) == ("admin.listener", True)
+
+
+@pytest.mark.parametrize(
+    ("resource", "keys"),
+    [
+        ((ConfigResource.BROKER, "2"), ()),
+        ((ConfigResource.BROKER, "2"), ("admin.listener", "log.cleaner.threads")),
+        ((ConfigResource.BROKER, "2"), ("not.known",)),
+        (ALL_BROKERS, ("admin.listener",)),
+        (TOPIC, ("admin.listener",)),
+    ],
+)
+async def test_what_zookeeper_may_have_is_not_told_without_it(
+    autojump_clock: MockClock, resource: tuple[int, str], keys: tuple[str, ...]
+) -> None:
+    async with cluster_with_topic() as (cluster, _, _):
+        cluster.cut_from_zookeeper(2)
+        assert (await describe(cluster, 2, resource, *keys))[0] == ErrorCode.REQUEST_TIMED_OUT
+
+
 async def test_the_admin_client_asks_whoever_knows(autojump_clock: MockClock) -> None:
     async with cluster_with_topic() as (cluster, _, _), cluster.admin() as admin:
         await admin.alter_configs(ConfigResource.TOPIC, "t", {"retention.ms": "5", "segment.bytes": "99"})
