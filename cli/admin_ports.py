@@ -31,6 +31,7 @@ KEY = "admin.listener"
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def admin_ports_option(function: F) -> F:
@@ -78,6 +79,28 @@ def check_named(named: Iterable[int], running: Collection[int], away: Collection
             raise no_such_broker("--admin", broker_id, running)
 
 
+def from_each(brokers: Iterable[int], ask: Callable[[int], T]) -> tuple[dict[int, T], dict[int, str]]:
+    """What brokers say, all asked at once, and why others do not. ask: of a broker, or NotTold."""
+    from strandline.runtime.processes.at_once import at_once
+
+    def answer(broker_id: int) -> T | NotTold:
+        try:
+            return ask(broker_id)
+        except NotTold as error:
+            return error
+
+    answers = at_once(answer, sorted(brokers))
+    told = {broker_id: each for broker_id, each in answers.items() if not isinstance(each, NotTold)}
+    return told, {broker_id: str(each) for broker_id, each in answers.items() if isinstance(each, NotTold)}
+
+
+def admin_ports(
+    admin: Admin, brokers: Mapping[int, BrokerView], named: Mapping[int, Address]
+) -> tuple[dict[int, Address], dict[int, str]]:
+    """Where each broker's is, and why it is not known of others. named: by the command line."""
+    return from_each(brokers, lambda each: named[each] if each in named else admin_port(admin, brokers[each]))
+
+
 def admin_port(admin: Admin, broker: BrokerView) -> Address:
     """Where the broker says that it listens. NotTold."""
     from strandline.client.errors import ClientError
@@ -88,7 +111,9 @@ def admin_port(admin: Admin, broker: BrokerView) -> Address:
 
     remedy = f"say where it is: --admin {broker.broker_id}=HOST:PORT"
     try:
-        entries = admin.describe_configs(ConfigResource.BROKER, str(broker.broker_id), timeout_ms=LOOK_TIMEOUT_MS)
+        entries = admin.describe_configs(
+            ConfigResource.BROKER, str(broker.broker_id), [KEY], timeout_ms=LOOK_TIMEOUT_MS
+        )
         told = next((entry.value for entry in entries if entry.name == KEY), None)
         address = parse_address(KEY, told or "")
     except ClientError as error:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from strandline.cli.admin_ports import NotTold, admin_port, status_of
+from strandline.cli.admin_ports import admin_ports, from_each, status_of
 from strandline.cli.cluster_picture import topics_and_ongoing
 from strandline.cli.disk_growth import BOUNDS
 from strandline.cli.options import LOOK_TIMEOUT_MS
@@ -85,12 +86,14 @@ class ClusterFacts:
 
 def cluster_facts(session: Session, admin: Admin, consumer: Consumer, named: Mapping[int, Address]) -> ClusterFacts:
     """named: admin ports by the command line. A ClientError where no broker answers at all."""
+    from strandline.runtime.processes.at_once import at_once
+
     view = admin.describe_cluster(timeout_ms=LOOK_TIMEOUT_MS)
     seen_at_s = session.monotonic()
     before, _ = _look(session, admin, consumer, view)
     began_s = session.monotonic()
-    configs = {broker_id: _broker_configs(admin, broker_id) for broker_id in view.brokers}
     statuses, skews, untold = _statuses(session, admin, view, named)
+    configs = at_once(partial(_broker_configs, admin), sorted(view.brokers))
     session.sleep(max(0.0, LOOKS_APART_S - (session.monotonic() - began_s)))
     view = admin.describe_cluster(timeout_ms=LOOK_TIMEOUT_MS)
     lasted_s = session.monotonic() - seen_at_s
@@ -195,21 +198,18 @@ def _statuses(
     session: Session, admin: Admin, view: ClusterView, named: Mapping[int, Address]
 ) -> tuple[dict[int, Mapping[str, object]], dict[int, Skew], dict[int, str]]:
     """What each broker says, how far its clock is ahead, or why it says nothing."""
-    statuses: dict[int, Mapping[str, object]] = {}
+    ports, untold = admin_ports(admin, view.brokers, named)
+
+    def ask(broker_id: int) -> tuple[Mapping[str, object], int, int]:
+        asked_ms = session.now_ms()
+        status = status_of(ports[broker_id], broker_id, view.cluster_id, named=broker_id in named)
+        return status, asked_ms, session.now_ms()
+
+    told, silent = from_each(ports, ask)
     skews: dict[int, Skew] = {}
-    untold: dict[int, str] = {}
-    for broker_id, broker in sorted(view.brokers.items()):
-        try:
-            address = named.get(broker_id) or admin_port(admin, broker)
-            asked_ms = session.now_ms()
-            status = status_of(address, broker_id, view.cluster_id, named=broker_id in named)
-            answered_ms = session.now_ms()
-        except NotTold as error:
-            untold[broker_id] = str(error)
-            continue
-        statuses[broker_id] = status
+    for broker_id, (status, asked_ms, answered_ms) in told.items():
         told_ms = status.get("time_ms")
         if isinstance(told_ms, int):
             unsure_ms = (answered_ms - asked_ms) // 2
             skews[broker_id] = Skew(told_ms - asked_ms - unsure_ms, unsure_ms)
-    return statuses, skews, untold
+    return {broker_id: each[0] for broker_id, each in told.items()}, skews, untold | silent

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from strandline.broker.admin.problems import moment, named, partitions_are
-from strandline.cli.admin_ports import NotTold, admin_port, status_of
+from strandline.cli.admin_ports import admin_ports, from_each, status_of
 from strandline.cli.wording import lasting, printable
 
 if TYPE_CHECKING:
@@ -26,24 +26,22 @@ def problems_of(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[int, Address]]:
     """What each broker tells, with its id as `broker`, errors first; which do not tell, and why; and where each was
     asked. ports: admin ports by the command line."""
+    asked, untold = admin_ports(admin, brokers, ports)
+    statuses, silent = from_each(asked, lambda each: status_of(asked[each], each, cluster_id, named=each in ports))
+    untold |= silent
     found: list[dict[str, Any]] = []
-    untold: list[dict[str, Any]] = []
-    asked: dict[int, Address] = {}
-    for broker_id, broker in sorted(brokers.items()):
-        is_named = broker_id in ports
-        try:
-            address = asked[broker_id] = ports[broker_id] if is_named else admin_port(admin, broker)
-            status = status_of(address, broker_id, cluster_id, named=is_named)
-        except NotTold as error:
-            untold.append({"broker": broker_id, "why": str(error)})
-            continue
+    for broker_id, status in statuses.items():
         if "problems" not in status:
-            untold.append({"broker": broker_id, "why": f"the /status of {address} says nothing of problems"})
+            untold[broker_id] = f"the /status of {asked[broker_id]} says nothing of problems"
         elif not is_understood(status):
-            why = f"the /status of {address} tells problems in another form, of another version perhaps; see its log"
-            untold.append({"broker": broker_id, "why": why})
+            where = f"the /status of {asked[broker_id]}"
+            untold[broker_id] = f"{where} tells problems in another form, of another version perhaps; see its log"
         found += problems_in(broker_id, status)
-    return sorted(found, key=lambda each: (each["level"] != "error", each["since_ms"])), untold, asked
+    return (
+        sorted(found, key=lambda each: (each["level"] != "error", each["since_ms"])),
+        [{"broker": broker_id, "why": why} for broker_id, why in sorted(untold.items())],
+        asked,
+    )
 
 
 class _Led(msgspec.Struct):

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from strandline.cli.admin_ports import (
-    NotTold,
-    admin_port,
+    admin_ports,
     admin_ports_option,
     check_named,
+    from_each,
     named_ports,
     scraped,
     status_of,
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from strandline.client.balance.indicators import Look, Passed
     from strandline.client.balance.load import Load
     from strandline.client.balance.moves import Placed, Plan
-    from strandline.client.metadata import BrokerView
     from strandline.protocol.types import TopicPartition
     from strandline.runtime.network import Address
 
@@ -180,32 +179,20 @@ def _observed(session: Session, admin: Admin, named: Mapping[int, Address], inte
     picture = look(admin, needs_controller=False)
     cluster = admin.describe_cluster()
     check_named(named, picture.racks)
-    ports: dict[int, Address] = {}
-    before: dict[int, Look] = {}
-    passed: dict[int, Passed] = {}
     holders = {broker_id for view in picture.partitions.values() for broker_id in view.replicas}
-    untold = {broker_id: "it does not run" for broker_id in sorted(holders) if broker_id not in picture.racks}
+    away = {broker_id: "it does not run" for broker_id in sorted(holders) if broker_id not in picture.racks}
     brokers = {broker_id: cluster.brokers[broker_id] for broker_id in picture.racks if broker_id in cluster.brokers}
-    for broker_id, broker in brokers.items():
-        try:
-            ports[broker_id] = _port(admin, broker, named.get(broker_id), cluster.cluster_id)
-            before[broker_id] = scraped(ports[broker_id], session.monotonic())
-        except NotTold as error:
-            untold[broker_id] = str(error)
+    ports, unknown = admin_ports(admin, brokers, named)
+
+    def first(broker_id: int) -> Look:
+        status_of(ports[broker_id], broker_id, cluster.cluster_id, named=broker_id in named)
+        return scraped(ports[broker_id], session.monotonic())
+
+    before, silent = from_each(ports, first)
     if before:
         session.sleep(interval_s)
-    for broker_id, earlier in before.items():
-        try:
-            passed[broker_id] = Passed(earlier, scraped(ports[broker_id], session.monotonic()))
-        except NotTold as error:
-            untold[broker_id] = str(error)
-    return Observed(picture, passed, untold)
-
-
-def _port(admin: Admin, broker: BrokerView, named: Address | None, cluster_id: str) -> Address:
-    address = named or admin_port(admin, broker)
-    status_of(address, broker.broker_id, cluster_id, named=named is not None)
-    return address
+    passed, lost = from_each(before, lambda each: Passed(before[each], scraped(ports[each], session.monotonic())))
+    return Observed(picture, passed, away | unknown | silent | lost)
 
 
 def _readings(seen: Observed) -> dict[str, dict[int, float | None]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from strandline.client.errors import UnknownTopic
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult, DescribeConfigsSynonym
@@ -13,11 +15,11 @@ class FakeConfigAdmin(FakeMovingAdmin):
     `settings`."""
 
     def describe_configs(
-        self, kind: int, name: str, *, timeout_ms: float | None = None
+        self, kind: int, name: str, keys: Sequence[str] = (), *, timeout_ms: float | None = None
     ) -> list[DescribeConfigsResourceResult]:
         if kind == ConfigResource.TOPIC and name not in self.cluster.topics:
             raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r}: UNKNOWN_TOPIC_OR_PARTITION")
-        return [
+        found = [
             DescribeConfigsResourceResult("segment.bytes", "99", False, False, 5, [], 0, "How large."),
             DescribeConfigsResourceResult(
                 "retention.ms",
@@ -30,6 +32,7 @@ class FakeConfigAdmin(FakeMovingAdmin):
             DescribeConfigsResourceResult("secret", None, True, True, 1),
             *self.set_configs(kind, name),
         ]
+        return [each for each in found if not keys or each.name in keys]
 
     def alter_configs(
         self, kind: int, name: str, changes: dict[str, str | None], *, validate_only: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from threading import Barrier
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -48,7 +49,7 @@ HEALTHY = {
 class Listening:
     """An admin client: each broker's admin port has the number 9000 + its id."""
 
-    def describe_configs(self, kind: object, name: str, **_: object) -> list[SimpleNamespace]:
+    def describe_configs(self, kind: object, name: str, *_: object, **__: object) -> list[SimpleNamespace]:
         return [SimpleNamespace(name="admin.listener", value=f"localhost:{9000 + int(name)}")]
 
 
@@ -61,6 +62,26 @@ def answers(monkeypatch: pytest.MonkeyPatch, of_broker: dict[int, list[dict[str,
         return 200, json.dumps(status).encode()
 
     monkeypatch.setattr(http_client, "get", get)
+
+
+def test_brokers_are_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where their ports are, then what they have to say: the barrier lets nobody through until all have come."""
+    barrier = Barrier(3, timeout=30)
+    answers(monkeypatch, {1: [], 2: [FOUND], 3: []})
+    get, describe = http_client.get, Listening.describe_configs
+
+    def waiting(ask: Any) -> Any:
+        def wait(*arguments: Any, **more: Any) -> Any:
+            barrier.wait()
+            return ask(*arguments, **more)
+
+        return wait
+
+    monkeypatch.setattr(http_client, "get", waiting(get))
+    monkeypatch.setattr(Listening, "describe_configs", waiting(describe))
+    brokers = {each: BrokerView(each, Address("localhost", 9091 + each)) for each in (1, 2, 3)}
+    found, untold, _ = problems_of(cast(Admin, Listening()), brokers, "c", {})
+    assert (found, untold) == ([{"broker": 2, **FOUND}], [])
 
 
 def test_every_broker_is_asked_and_errors_come_first(monkeypatch: pytest.MonkeyPatch) -> None:

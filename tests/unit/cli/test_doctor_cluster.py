@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from threading import get_ident
 from typing import Any
 
 import pytest
@@ -435,16 +436,25 @@ def test_the_command_says_since_when(site: Any, monkeypatch: Any) -> None:
     assert [each["since_ms"] for each in shown if each["check"] == "refused replicas"] == [NOW_MS - 300_000]
 
 
-def test_clocks_are_compared_though_brokers_are_asked_one_after_the_other(site: Any, monkeypatch: Any) -> None:
-    times = itertools.count(NOW_MS, 1_000)
-    monkeypatch.setattr(site.session, "now_ms", lambda: next(times))
+def pass_in_each_thread(session: Any, step_ms: int) -> None:
+    """Brokers are asked at once: each who asks sees time go on as if nobody else looked at the clock."""
+    of_thread: dict[int, Iterator[int]] = {}
+
+    def now_ms() -> int:
+        begin_ms = NOW_MS + 7_000 * len(of_thread)
+        return next(of_thread.setdefault(get_ident(), itertools.count(begin_ms, step_ms)))
+
+    session.now_ms = now_ms
+
+
+def test_clocks_are_compared_though_brokers_are_asked_at_other_times(site: Any) -> None:
+    pass_in_each_thread(site.session, 1_000)
     ran = site("doctor", "--cluster", "-b", "h:1")
     assert "FAIL  clocks: broker 3 is 5.0 s ahead of broker 1" in ran.out
 
 
-def test_a_difference_that_the_time_of_asking_explains_is_no_fault(site: Any, monkeypatch: Any) -> None:
-    times = itertools.count(NOW_MS, 4_000)
-    monkeypatch.setattr(site.session, "now_ms", lambda: next(times))
+def test_a_difference_that_the_time_of_asking_explains_is_no_fault(site: Any) -> None:
+    pass_in_each_thread(site.session, 4_000)
     ran = site("doctor", "--cluster", "-b", "h:1")
     late = "its answer took 8.0 s, too long to compare"
     told = [line for line in ran.out.splitlines() if line.startswith("?     clocks: no broker tells: ")]

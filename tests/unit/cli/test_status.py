@@ -61,7 +61,7 @@ class Brokers:
             raise NoBrokerReachable("no broker answers at localhost:9092")
         return ClusterView("c", 1, {each: BrokerView(each, Address("host", each)) for each in self.registered})
 
-    def describe_configs(self, kind: object, name: str, **_: object) -> list[SimpleNamespace]:
+    def describe_configs(self, kind: object, name: str, *_: object, **__: object) -> list[SimpleNamespace]:
         return [SimpleNamespace(name="admin.listener", value=f"0.0.0.0:{9000 + int(name)}")]
 
     def list_partition_reassignments(self, *_: object, **__: object) -> Any:
