@@ -8,7 +8,7 @@ failure worse.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +19,7 @@ from strandline.cli.cluster_picture import named
 from strandline.cli.cluster_problems import is_understood, problems_in
 from strandline.cli.disk_growth import ends_in_time
 from strandline.cli.group_checks import growing_lag, restless_groups
+from strandline.cli.layout_checks import each_partition, leaders, spread
 from strandline.cli.wording import counted, lasting, sized
 from strandline.protocol.types import NO_BROKER, TopicPartition
 
@@ -29,8 +30,6 @@ LARGEST_SKEW_MS = 1_000
 WATCHED_PART = 0.5
 """Of a volume: while more is left its growth alarms nobody, as in the rules for Prometheus."""
 DAY_S = 86_400
-IMBALANCE = 0.1
-"""leader.imbalance.per.broker.percentage, by default."""
 WANTED_COPIES = 3
 FULL = ("full", "nearly full")
 """What brokers call a volume on which room must be made."""
@@ -60,7 +59,19 @@ class Check(NamedTuple):
 # --- Brokers ---------------------------------------------------------------------------------------------------------
 
 
-def controller(facts: ClusterFacts) -> str:
+def zookeeper(facts: ClusterFacts) -> str:
+    """Where nobody tells of it, it is at fault most likely if no broker acts as the controller."""
+    told = {each["broker"]: each["what"] for each in problems_told(facts) if each["kind"] == "zookeeper"}
+    if told:
+        return f"{_brokers(told)}: {next(iter(told.values()))}"
+    if facts.is_led or set(_who_tell(facts, "problems")) >= set(facts.brokers):
+        return ""
+    return "no broker acts as the controller, and not every broker tells whether ZooKeeper is there"
+
+
+def controller(facts: ClusterFacts) -> Found:
+    if not facts.is_led:
+        return Unknown("see ZooKeeper") if zookeeper(facts) else "no broker acts as it"
     was, now = facts.before.controller, facts.after.controller
     if now == NO_BROKER:
         return "there is none"
@@ -77,7 +88,7 @@ def controller(facts: ClusterFacts) -> str:
 
 def unanswering(facts: ClusterFacts) -> str:
     """Who holds replicas is meant to run."""
-    held = Counter(each for _, view in _each(facts) for each in view.replicas)
+    held = Counter(each for _, view in each_partition(facts) for each in view.replicas)
     gone = [
         f"broker {each}, which holds {counted(held[each], 'replica')}, does not run, or has lost ZooKeeper"
         for each in sorted(held)
@@ -185,26 +196,20 @@ def configurations(facts: ClusterFacts) -> Found:
 # --- Partitions ------------------------------------------------------------------------------------------------------
 
 
-def _each(facts: ClusterFacts) -> Iterator[tuple[TopicPartition, PartitionView]]:
-    for name, topic in sorted(facts.topics.items()):
-        for number, view in sorted(topic.partitions.items()):
-            yield TopicPartition(name, number), view
-
-
 def _min_isr(facts: ClusterFacts, topic: str) -> int:
     value = facts.topic_configs.get(topic, {}).get(MIN_ISR)
     return int(value) if value else 1
 
 
 def offline(facts: ClusterFacts) -> str:
-    return named(tp for tp, view in _each(facts) if view.leader == NO_BROKER)
+    return named(tp for tp, view in each_partition(facts) if view.leader == NO_BROKER)
 
 
 def under_min_isr(facts: ClusterFacts) -> Found:
     """As leaders take it: a minimum that is more than the replicas is met by all of them."""
     found = named(
         tp
-        for tp, view in _each(facts)
+        for tp, view in each_partition(facts)
         if view.leader != NO_BROKER
         and len(view.in_sync_replicas) < min(_min_isr(facts, tp.topic), len(view.replicas) - _being_added(facts, tp))
     )
@@ -223,7 +228,9 @@ def _unless_configs_untold(facts: ClusterFacts) -> Found:
 def under_replicated(facts: ClusterFacts) -> Found:
     """What is being filled for the first time is no fault; it is the rest of a reassignment."""
     lacking = {
-        tp: missing for tp, view in _each(facts) if view.leader != NO_BROKER and (missing := _missing(facts, tp, view))
+        tp: missing
+        for tp, view in each_partition(facts)
+        if view.leader != NO_BROKER and (missing := _missing(facts, tp, view))
     }
     if not lacking:
         return ""
@@ -241,40 +248,11 @@ def _missing(facts: ClusterFacts, tp: TopicPartition, view: PartitionView) -> li
 
 def refused(facts: ClusterFacts) -> str:
     """By what the controller knows, and by what brokers tell of logs that failed later."""
-    found = {(str(tp), each): why for tp, view in _each(facts) for each, why in view.refused_replicas.items()}
+    found = {(str(tp), each): why for tp, view in each_partition(facts) for each, why in view.refused_replicas.items()}
     for problem in problems_told(facts):
         if problem["kind"] == "log":
             found.setdefault((problem["where"], problem["broker"]), problem["what"])
     return named((f"{where} on broker {each}: {why}" for (where, each), why in found.items()), most=3)
-
-
-def leaders(facts: ClusterFacts) -> str:
-    """Kafka's rule: of what a broker is preferred for, so much is led by others though it is in sync. What nobody leads
-    is another fault, and a broker that does not run cannot be elected."""
-    preferred: Counter[int] = Counter()
-    elsewhere: Counter[int] = Counter()
-    for _, view in _each(facts):
-        may_lead = view.replicas and view.replicas[0] in view.in_sync_replicas and view.replicas[0] in facts.brokers
-        if may_lead and view.leader != NO_BROKER:
-            preferred[view.replicas[0]] += 1
-            elsewhere[view.replicas[0]] += view.leader != view.replicas[0]
-    return ", ".join(
-        f"{elsewhere[each]} of {count} that prefer broker {each} are led by others"
-        for each, count in sorted(preferred.items())
-        if elsewhere[each] > IMBALANCE * count
-    )
-
-
-def spread(facts: ClusterFacts) -> str:
-    """A difference of two is what no plan can avoid."""
-    held = Counter(each for _, view in _each(facts) for each in view.replicas)
-    counts = {each: held[each] for each in sorted(facts.brokers)}
-    if not counts:
-        return ""
-    most, least = max(counts, key=lambda each: counts[each]), min(counts, key=lambda each: counts[each])
-    if counts[most] - counts[least] <= max(2, 0.2 * counts[most]):
-        return ""
-    return f"broker {most} has {counted(counts[most], 'replica')}, broker {least} {counts[least]}"
 
 
 def racks(facts: ClusterFacts) -> str:
@@ -286,7 +264,7 @@ def racks(facts: ClusterFacts) -> str:
         return f"no broker.rack for {_brokers(without)}, others have one, so that nobody's counts"
     together = [
         tp
-        for tp, view in _each(facts)
+        for tp, view in each_partition(facts)
         if len(view.replicas) > 1 and len({of_broker.get(each, each) for each in view.replicas}) == 1
     ]
     return f"all replicas on one rack: {named(together)}" if together and len(set(of_broker.values())) > 1 else ""
@@ -430,6 +408,13 @@ def _brokers(ids: Iterable[int]) -> str:
 
 
 CLUSTER_CHECKS = (
+    Check(
+        "ZooKeeper",
+        True,
+        zookeeper,
+        "start it, or mend the way to it (zookeeper.connect); strandline doctor -z HOST:PORT asks it",
+        kinds=("zookeeper",),
+    ),
     Check(
         "controller",
         True,

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.cli.admin_ports import admin_ports, from_each, status_of
-from strandline.cli.cluster_picture import topics_and_ongoing
+from strandline.cli.cluster_picture import nobody_controls, topics_and_ongoing
 from strandline.cli.disk_growth import BOUNDS
 from strandline.cli.options import LOOK_TIMEOUT_MS
 from strandline.protocol.types import NO_BROKER, TopicPartition
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 LOOKS_APART_S = 5.0
 LOG_DIRS_TIMEOUT_MS = 5_000
+UNLIKELY_TIMEOUT_MS = 2_000
+"""So long an answer out of ZooKeeper is waited for where no broker acts as the controller."""
 MIN_ISR, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
 THROTTLED = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
@@ -67,7 +69,8 @@ class ClusterFacts:
     """unheard: brokers that live and do not answer at their advertised address, and why. statuses: what admin ports
     say; untold: brokers whose port could not be asked, and why. skews: of each broker's clock. lasted_s: between the
     two looks at who is the controller. topic_configs, broker_configs: effective values. ongoing:
-    reassignments; ongoing_untold: why they are not known, where they are not."""
+    reassignments; ongoing_untold: why they are not known, where they are not. is_led: a broker acts as the controller,
+    as far as is known."""
 
     brokers: Mapping[int, BrokerView]
     topics: Mapping[str, TopicView]
@@ -82,6 +85,7 @@ class ClusterFacts:
     skews: Mapping[int, Skew] = field(default_factory=dict)
     untold: Mapping[int, str] = field(default_factory=dict)
     ongoing_untold: str = ""
+    is_led: bool = True
 
 
 def cluster_facts(session: Session, admin: Admin, consumer: Consumer, named: Mapping[int, Address]) -> ClusterFacts:
@@ -98,6 +102,7 @@ def cluster_facts(session: Session, admin: Admin, consumer: Consumer, named: Map
     view = admin.describe_cluster(timeout_ms=LOOK_TIMEOUT_MS)
     lasted_s = session.monotonic() - seen_at_s
     topics, ongoing, ongoing_untold = topics_and_ongoing(admin, needs_controller=False, timeout_ms=LOOK_TIMEOUT_MS)
+    is_led = not nobody_controls(ongoing_untold)
     after, unheard = _look(session, admin, consumer, view)
     return ClusterFacts(
         view.brokers,
@@ -107,12 +112,13 @@ def cluster_facts(session: Session, admin: Admin, consumer: Consumer, named: Map
         lasted_s,
         ongoing,
         unheard,
-        _topic_configs(admin, topics),
+        _topic_configs(admin, topics, None if is_led else UNLIKELY_TIMEOUT_MS),
         {broker_id: found for broker_id, found in configs.items() if found},
         statuses,
         skews,
         untold,
-        ongoing_untold,
+        str(ongoing_untold or ""),
+        is_led,
     )
 
 
@@ -173,8 +179,15 @@ def _groups(session: Session, admin: Admin, consumer: Consumer) -> tuple[dict[st
     return found, untold
 
 
-def _topic_configs(admin: Admin, topics: Iterable[str]) -> dict[str, Configs]:
-    listed = admin.describe_topic_configs(list(topics), (MIN_ISR, UNCLEAN, *THROTTLED, *BOUNDS))
+def _topic_configs(admin: Admin, topics: Iterable[str], timeout_ms: float | None) -> dict[str, Configs]:
+    from strandline.client.errors import ClientError
+
+    names = list(topics)
+    try:
+        keys = (MIN_ISR, UNCLEAN, *THROTTLED, *BOUNDS)
+        listed = admin.describe_topic_configs(names, keys, timeout_ms=timeout_ms)
+    except ClientError as error:
+        listed = dict.fromkeys(names, error)
     return {
         name: {entry.name: entry.value for entry in found}
         for name, found in listed.items()

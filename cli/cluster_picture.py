@@ -16,14 +16,18 @@ from strandline.cli.item_errors import error_fields
 from strandline.cli.options import LOOK_TIMEOUT_MS, no_such_broker
 from strandline.cli.tables import show_table
 from strandline.cli.wording import counted, printable, sized
+from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
     from strandline import Admin
+    from strandline.client.errors import ClientError
     from strandline.client.metadata import PartitionView, TopicView
     from strandline.client.placement import Held
     from strandline.client.reassignments import OngoingReassignment
 
+ONGOING_TIMEOUT_MS = 5_000
+"""So long the controller may take to say what is under way, where that may stay unknown: there may be none."""
 LOG_DIRS_TIMEOUT_MS = 5_000
 """So long each look at the sizes of logs may take; a broker that is paused never says."""
 
@@ -78,31 +82,42 @@ def look(admin: Admin, *, needs_controller: bool = True) -> ClusterPicture:
         ongoing,
         {broker_id: log_sizes(each) for broker_id, each in told.items() if not isinstance(each, ClientError)},
         {broker_id: each for broker_id, each in told.items() if isinstance(each, ClientError)},
-        untold,
+        str(untold or ""),
     )
 
 
 def topics_and_ongoing(
     admin: Admin, *, needs_controller: bool = True, timeout_ms: float | None = None
-) -> tuple[dict[str, TopicView], dict[TopicPartition, OngoingReassignment], str]:
+) -> tuple[dict[str, TopicView], dict[TopicPartition, OngoingReassignment], ClientError | None]:
     """All topics, what is under way, and why that is not known, where it is allowed not to be."""
     # Before and after: what begins or ends meanwhile has all of its replicas, old and new, in the topics' description.
     before, untold_before = _ongoing(admin, needs_controller)
     topics = admin.describe_topics(timeout_ms=timeout_ms)
-    after, untold_after = ({}, "") if untold_before else _ongoing(admin, needs_controller)
+    after, untold_after = ({}, None) if untold_before else _ongoing(admin, needs_controller)
     return topics, {**before, **after}, untold_before or untold_after
 
 
-def _ongoing(admin: Admin, needs_controller: bool) -> tuple[dict[TopicPartition, OngoingReassignment], str]:
+def _ongoing(
+    admin: Admin, needs_controller: bool
+) -> tuple[dict[TopicPartition, OngoingReassignment], ClientError | None]:
     """Or why it is not known."""
     from strandline.client.errors import ClientError
 
     if needs_controller:
-        return admin.list_partition_reassignments(), ""
+        return admin.list_partition_reassignments(), None
     try:
-        return admin.list_partition_reassignments(timeout_ms=LOOK_TIMEOUT_MS), ""
+        return admin.list_partition_reassignments(timeout_ms=ONGOING_TIMEOUT_MS), None
     except ClientError as error:
-        return {}, str(error)
+        return {}, error
+
+
+def nobody_controls(error: ClientError | None) -> bool:
+    """Whether a question to the controller failed because no broker acts as it. Without ZooKeeper nobody does, and all
+    go on naming the last one."""
+    from strandline.client.errors import AnsweredError
+
+    cause = None if error is None else error.__cause__
+    return isinstance(cause, AnsweredError) and cause.code == ErrorCode.NOT_CONTROLLER
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ The facts are `cluster_facts`, the checks `cluster_checks`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import click
@@ -56,7 +57,7 @@ def examine_cluster(session: Session, servers: str, told: tuple[str, ...], outpu
         show_json("doctor", checks=checks)
         return 0 if is_well else 1
     now_ms = session.now_ms()
-    for each in verdicts:
+    for each in said_once(verdicts):
         line = each.check + "".join(f"{mark}{text}" for mark, text in _marked(each, now_ms))
         click.echo(f"{click.style(each.level.ljust(4), fg=COLOURS[each.level])}  {printable(line)}")
     return 0 if is_well else 1
@@ -70,6 +71,14 @@ def _marked(verdict: Verdict, now_ms: int) -> list[tuple[str, str]]:
 def verdicts_on(facts: ClusterFacts) -> list[Verdict]:
     """Of each check, in their order."""
     return [_verdict(check, facts) for check in CLUSTER_CHECKS]
+
+
+def said_once(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
+    """For people: why something is not known stands in the first line that it leaves open; the others say where."""
+    said: dict[str, str] = {}
+    for each in verdicts:
+        first = said.setdefault(each.text, each.check) if each.level == "?" else each.check
+        yield each if first == each.check else each._replace(text=f"see {first}")
 
 
 def _verdict(check: Check, facts: ClusterFacts) -> Verdict:

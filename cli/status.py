@@ -37,8 +37,9 @@ def status(ctx: click.Context, bootstrap: str | None, told: tuple[str, ...], out
     Below the members stands a line for each problem that a broker tells at its admin port: what, where, since when and
     what to do.
 
-    Exit code 1 unless every broker (and of a cluster that `up` started ZooKeeper) runs and answers, one is the
-    controller, every partition has a leader and its full ISR, and nothing holds up the deletion of a topic.
+    Exit code 1 unless every broker (and of a cluster that `up` started ZooKeeper) runs and answers, none tells that it
+    has lost ZooKeeper, one acts as the controller, every partition has a leader and its full ISR, and nothing holds up
+    the deletion of a topic.
     """
     session, ports = session_of(ctx), named_ports(told)
     folder = _folder(session, bootstrap)

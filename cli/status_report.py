@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from strandline.cli.cluster_picture import nobody_controls
 from strandline.cli.cluster_problems import problems_of
 from strandline.cli.options import LOOK_TIMEOUT_MS
 from strandline.protocol.types import NO_BROKER
@@ -111,7 +112,10 @@ def _told(
     for broker in members["brokers"]:
         if address := addresses.get(broker["id"]):
             broker["admin_address"] = str(address)
-    said = what_witness_says(witness, _moves(admin, witness))
+    moving, is_led = _moves(admin, witness)
+    said = what_witness_says(witness, moving)
+    if not is_led:
+        said["controller_id"] = NO_BROKER
     return _whole(members, {**said, "problems": problems, "problems_untold": untold})
 
 
@@ -120,6 +124,7 @@ def _whole(members: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any
     is_healthy = (
         told["controller_id"] not in (None, NO_BROKER)
         and (zookeeper is None or zookeeper["state"] == "up")
+        and not any(each["kind"] == "zookeeper" for each in told.get("problems", ()))
         and all(broker["state"] == "up" for broker in members["brokers"])
         and not told["without_leader"]
         and not told["under_replicated"]
@@ -128,18 +133,18 @@ def _whole(members: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any
     return {"problems": None, "problems_untold": None, **members, **told, "healthy": is_healthy}
 
 
-def _moves(admin: Admin, witness: MetadataResponse) -> Mapping[TopicPartition, OngoingReassignment]:
-    """What is being moved of the partitions that seem to lack replicas; nothing where the controller does not say."""
+def _moves(admin: Admin, witness: MetadataResponse) -> tuple[Mapping[TopicPartition, OngoingReassignment], bool]:
+    """What is being moved of the partitions that seem to lack replicas; nothing where the controller does not say. And
+    whether somebody is the controller, as far as is known: he is asked in any case, since brokers go on naming one who
+    has lost ZooKeeper."""
     lacking = [tp for tp, each in _partitions(witness).items() if len(each.isr_nodes) < len(each.replica_nodes)]
-    if not lacking:
-        return {}
     from strandline.cli.topics_describe import MOVES_TIMEOUT_MS
     from strandline.client.errors import ClientError
 
     try:
-        return admin.list_partition_reassignments(lacking, timeout_ms=MOVES_TIMEOUT_MS)
-    except ClientError:
-        return {}
+        return admin.list_partition_reassignments(lacking or None, timeout_ms=MOVES_TIMEOUT_MS), True
+    except ClientError as error:
+        return {}, not nobody_controls(error)
 
 
 def what_witness_says(

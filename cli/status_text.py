@@ -42,7 +42,7 @@ def verdict(report: Mapping[str, Any]) -> str:
     told = counted(len(problem_lines(report, 0)), "line")
     if not report["healthy"]:
         return f"not healthy: see the {told} above"
-    but = f", but for the {told} above" if report.get("problems") else ""
+    but = f", but for the {told} above" if report.get("problems") or report.get("problems_untold") else ""
     return f"healthy{but}: {counted(report['topics'], 'topic')}, {counted(report['partitions'], 'partition')}"
 
 
@@ -94,7 +94,8 @@ def _brokers_amiss(report: Mapping[str, Any]) -> str | None:
 
 
 def _controller_amiss(report: Mapping[str, Any]) -> str | None:
-    if report["controller_id"] != NO_BROKER or _is_told(report, "controller"):
+    is_told = any(_is_told(report, kind) for kind in ("controller", "zookeeper"))
+    if report["controller_id"] != NO_BROKER or is_told:
         return None
     return f"no broker is the controller; {remedies.FIND_CONTROLLER}"
 

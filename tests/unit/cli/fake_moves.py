@@ -137,7 +137,7 @@ class FakeMovingAdmin:
         return [DescribeConfigsResourceResult(key, value, False, False, source) for key, value in found.items()]
 
     def describe_topic_configs(
-        self, names: Iterable[str], keys: Sequence[str] = ()
+        self, names: Iterable[str], keys: Sequence[str] = (), *, timeout_ms: float | None = None
     ) -> dict[str, list[DescribeConfigsResourceResult]]:
         if "configs" in self.cluster.unanswered:
             raise self.cluster.unanswered["configs"]

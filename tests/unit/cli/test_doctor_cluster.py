@@ -144,7 +144,8 @@ FAULTS: list[tuple[str, ClusterFacts, str]] = [
         "t-0 on broker 3: damaged",
     ),
     ("refused replicas", with_status(problems=[told("log", "t-0")]), "t-0 on broker 2: it broke"),
-    ("told by brokers", with_status(problems=[told("zookeeper", "ZooKeeper")]), "broker 2, ZooKeeper: it broke (mend"),
+    ("ZooKeeper", with_status(problems=[told("zookeeper", "ZooKeeper")]), "broker 2: it broke"),
+    ("told by brokers", with_status(problems=[told("cleaner", "t-0")]), "broker 2, t-0: it broke (mend"),
     ("reassignments", replace(HEALTHY, ongoing={T0: ADDING}), "t-0 to broker 9"),
     (
         "internal topics",

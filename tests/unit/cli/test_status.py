@@ -188,11 +188,11 @@ def test_what_listens_there_and_tells_of_no_problems_is_not_taken_for_well(statu
 
 
 def test_what_several_brokers_say_alike_is_one_line_with_the_first_moment(status: Any, brokers: Brokers) -> None:
-    later = {**WITHOUT_ZOOKEEPER, "since_ms": NOW_MS - 120_000}
-    brokers.problems = {1: [WITHOUT_ZOOKEEPER], 2: [later], 3: []}
+    first = {**WITHOUT_ZOOKEEPER, "kind": "cleaner", "where": "t-0"}
+    brokers.problems = {1: [first], 2: [{**first, "since_ms": NOW_MS - 120_000}], 3: []}
     ran = status()
-    [line] = [line for line in ran.out.splitlines() if "ZooKeeper" in line]
-    assert line.startswith("error: brokers 1, 2, ZooKeeper: ") and "(4 min)" in line
+    [line] = [line for line in ran.out.splitlines() if "t-0" in line]
+    assert line.startswith("error: brokers 1, 2, t-0: ") and "(4 min)" in line
     assert ran.out.splitlines()[-1] == "healthy, but for the 1 line above: 1 topic, 1 partition"
 
 
