@@ -270,13 +270,14 @@ def racks(facts: ClusterFacts) -> str:
     return f"all replicas on one rack: {named(together)}" if together and len(set(of_broker.values())) > 1 else ""
 
 
-def moving_to_the_dead(facts: ClusterFacts) -> Found:
+def waiting_for_the_dead(facts: ClusterFacts) -> Found:
+    """A reassignment ends once its whole target is in sync, also those who were replicas before."""
     if facts.ongoing_untold:
         return Unknown(f"what is under way is not known: {facts.ongoing_untold}")
     return named(
-        f"{tp} to broker {each}"
+        f"{tp} waits for broker {each}"
         for tp, moving in facts.ongoing.items()
-        for each in moving.adding
+        for each in moving.target
         if each not in facts.brokers
     )
 
@@ -475,7 +476,7 @@ CLUSTER_CHECKS = (
         kinds=("log", "more logs"),
     ),
     Check("told by brokers", True, told, "do as it says there"),
-    Check("reassignments", True, moving_to_the_dead, "start that broker, or strandline reassign cancel --all"),
+    Check("reassignments", True, waiting_for_the_dead, "start that broker, or strandline reassign cancel --all"),
     Check("internal topics", True, internal_copies, "strandline reassign generate -t TOPIC --replication-factor 3"),
     Check("versions", False, versions, "end the upgrade: restart the older ones, one after the other"),
     Check("configurations", False, configurations, "make them alike, in each file or with configs alter --all-brokers"),

@@ -146,7 +146,12 @@ FAULTS: list[tuple[str, ClusterFacts, str]] = [
     ("refused replicas", with_status(problems=[told("log", "t-0")]), "t-0 on broker 2: it broke"),
     ("ZooKeeper", with_status(problems=[told("zookeeper", "ZooKeeper")]), "broker 2: it broke"),
     ("told by brokers", with_status(problems=[told("cleaner", "t-0")]), "broker 2, t-0: it broke (mend"),
-    ("reassignments", replace(HEALTHY, ongoing={T0: ADDING}), "t-0 to broker 9"),
+    ("reassignments", replace(HEALTHY, ongoing={T0: ADDING}), "t-0 waits for broker 9"),
+    (
+        "reassignments",
+        replace(HEALTHY, ongoing={T0: OngoingReassignment((3, 9, 1), (3,), (1,))}),
+        "t-0 waits for broker 9",
+    ),
     (
         "internal topics",
         replace(HEALTHY, topics=dict(HEALTHY.topics) | topic(led(1), name="__consumer_offsets", is_internal=True)),
