@@ -29,6 +29,7 @@ from strandline.cli.cluster_picture import ClusterPicture, PlanFigures, figures,
 from strandline.cli.json_files import write_assignment
 from strandline.cli.load_text import can_be_judged, indicators_of_weights, next_commands, percent, show_load
 from strandline.cli.options import (
+    DAY_S,
     admin_of,
     bootstrap_option,
     named_alike,
@@ -279,4 +280,6 @@ def _interval_s(text: str) -> float:
         raise click.UsageError(f"--interval {error}") from None
     if interval_ms < 100:
         raise click.UsageError(f"--interval '{text}' is too short to see anything; give 100ms or more")
+    if interval_ms > DAY_S * 1000:
+        raise click.UsageError(f"--interval '{text}' is longer than a day; a few seconds or minutes do")
     return interval_ms / 1000

@@ -169,8 +169,8 @@ def _any_time_bound(text: str, now_ms: int, start: Bound | None, whole: str) -> 
 
 
 def duration_ms(text: str) -> int:
-    """`5s`, `1h30m`. InvalidOffset for what is no duration."""
-    if not re.fullmatch(_DURATION, text):
+    """`5s`, `1h30m`. InvalidOffset for what is no duration, or longer than any number of requests."""
+    if not re.fullmatch(_DURATION, text) or _LONG_NUMBER.search(text):
         raise InvalidOffset(f"'{text}' is no duration; give for example 5s, 500ms or 1h30m")
     return round(
         sum(float(number) * _UNITS_MS[unit] for number, unit in re.findall(rf"(\d+(?:\.\d+)?)({_UNIT})", text))
