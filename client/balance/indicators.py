@@ -26,35 +26,45 @@ _OWN_DISK = "strandline_process_disk_"
 _PREFIXES = (_OF_TOPICS, _LOG_END, _NODE, _OWN_DISK, "process_")
 """Lines of other families are not even parsed: there may be a hundred thousand."""
 
+MOST = 2.0**64
+"""Counters and sizes are whole numbers of so many bits at most; what is larger, negative or no number is no figure."""
+
 Labels = Mapping[str, str]
 
 
 class NoMetrics(ValueError):
-    """This is no exposition of metrics."""
+    """This is no exposition of metrics, or of nothing that a broker's load is made of."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A broker's figures at one moment. at_s: on a clock that does not jump. samples: name → (labels, value)."""
+    """A broker's figures at one moment. at_s: on a clock that does not jump. samples: name → (labels, value), empty
+    where none of them is a figure."""
 
     at_s: float
     samples: Mapping[str, list[tuple[Labels, float]]]
 
     def sum(self, name: str, keep: Callable[[Labels], bool] = lambda labels: True) -> float | None:
-        found = [value for labels, value in self.samples.get(name, ()) if keep(labels) and math.isfinite(value)]
+        found = [value for labels, value in self.samples.get(name, ()) if keep(labels)]
         return sum(found) if found else None
 
 
 def parsed(text: str, at_s: float) -> Look:
-    """NoMetrics: not the text format of Prometheus."""
+    """NoMetrics: not the text format of Prometheus, cut off, or without a figure that an indicator is made of."""
+    if text and not text.endswith(("\n", "# EOF")):
+        raise NoMetrics("the text is cut off: its last line has no end")
     kept = [line for line in text.split("\n") if line.startswith(_PREFIXES)]
     samples: dict[str, list[tuple[Labels, float]]] = {}
     try:
         for family in text_string_to_metric_families("\n".join(kept) + "\n"):
             for sample in family.samples:
-                samples.setdefault(sample.name, []).append((sample.labels, sample.value))
+                of_name = samples.setdefault(sample.name, [])
+                if 0 <= sample.value <= MOST:
+                    of_name.append((sample.labels, sample.value))
     except ValueError as error:
         raise NoMetrics(f"no metrics in the format of Prometheus: {error}") from None
+    if not any(samples.get(source.name) for each in INDICATORS for source in each.sources):
+        raise NoMetrics("there are no figures of a broker")
     return Look(at_s, samples)
 
 
@@ -151,7 +161,7 @@ def _used_processors(passed: Passed) -> float | None:
 def _used_memory(passed: Passed) -> float | None:
     whole = passed.after.sum(_MEMORY)
     free = passed.after.sum(f"{_NODE}memory_memavailable_bytes")
-    return None if whole is None or free is None else whole - free
+    return None if whole is None or free is None or free > whole else whole - free
 
 
 def _rate(name: str) -> Source:

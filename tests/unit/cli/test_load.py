@@ -219,8 +219,8 @@ def test_programs_get_all_of_it(shell: Any, ports: AdminPorts) -> None:
         ),
         ("/status", lambda: (200, b"<html>"), "127.0.0.1:1002 is no broker's admin port"),
         ("/metrics", lambda: (404, b"{}"), "http://127.0.0.1:1002/metrics answered 404"),
-        ("/metrics", lambda: (200, b"process_open_fds many"), "no metrics in the format of Prometheus"),
-        ("/metrics", lambda: (200, b""), ""),
+        ("/metrics", lambda: (200, b"process_open_fds many\n"), "no metrics in the format of Prometheus"),
+        ("/metrics", lambda: (200, b""), "http://127.0.0.1:1002/metrics: there are no figures of a broker"),
     ],
 )
 def test_a_broker_that_does_not_tell_is_named_and_left_out(
@@ -228,9 +228,6 @@ def test_a_broker_that_does_not_tell_is_named_and_left_out(
 ) -> None:
     ports.answers[2, path] = answer
     ran = shell("load", "-b", "h:1")
-    if not why:  # it tells nothing: then what only the others tell does not count
-        assert ran.code == 0 and "left out: fd, not told by 2" in ran.out
-        return
     assert ran.code == 1 and ran.err.count("\n") == 1
     assert ran.err.startswith("strandline: broker 2 is left out: ") and why in ran.err
     assert [line.split()[0] for line in ran.out.splitlines()[1:3]] == ["1", "3"]
@@ -241,6 +238,12 @@ def test_what_a_broker_that_was_started_anew_has_counted_is_left_out(shell: Any,
     ports.cpu[2] = -1.0  # its counter went down, while its machine's did not
     ran = shell("load", "-b", "h:1")
     assert ran.code == 0 and "left out: cpuUsed, not told by 2" in ran.out
+
+
+def test_what_one_broker_alone_does_not_tell_counts_for_none(shell: Any, ports: AdminPorts) -> None:
+    ports.answers[2, "/metrics"] = lambda: (200, b"process_cpu_seconds_total 5\nprocess_open_fds -5\n")
+    ran = shell("load", "-b", "h:1", "--weights", "cpu=0")
+    assert ran.code == 0 and "left out: fd, not told by 2" in ran.out
 
 
 def test_a_broker_that_does_not_run_is_named_too(shell: Any, ports: AdminPorts) -> None:

@@ -120,7 +120,46 @@ def test_other_families_are_not_even_parsed_and_damaged_lines_are_one_error() ->
     assert look.sum("process_open_fds") == 321
     with pytest.raises(NoMetrics, match="Prometheus"):
         parsed("process_open_fds many\n", 0.0)
-    assert parsed("<html>", 0.0).samples == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "no figures"),
+        ("<html>\n", "no figures"),
+        ('kafka_log_log_logendoffset{topic="t",partition="0"} 5\n', "no figures"),
+        ("process_open_fds -5\nprocess_cpu_seconds_total 1e308\n", "no figures"),
+        ("process_open_fds 32", "cut off"),
+    ],
+)
+def test_what_has_no_figure_of_a_load_or_is_cut_off_is_not_taken_for_a_brokers(text: str, why: str) -> None:
+    with pytest.raises(NoMetrics, match=why):
+        parsed(text, 0.0)
+
+
+def test_openmetrics_may_end_with_its_mark() -> None:
+    assert parsed("process_open_fds 5\n# EOF", 0.0).sum("process_open_fds") == 5
+
+
+@pytest.mark.parametrize("figure", ["-5", "1e308", "+Inf", "NaN"])
+def test_what_cannot_be_a_figure_is_left_out_and_nothing_else_stands_for_it(figure: str) -> None:
+    text = BROKER.format(cpu=1, read=1, topic_in=figure, out=1).replace("5e+07", figure) + machine(5)
+    found = alone(passed(text, text))
+    assert (found["memUsed"], found["nwBytesIn"], found["fd"]) == (None, 0.0, 321.0), "of the topic it is known"
+
+
+def test_a_machine_with_more_memory_left_than_it_has_tells_nothing_of_it() -> None:
+    text = machine(5).replace("memtotal_bytes 1000", "memtotal_bytes 100")
+    assert alone(passed(text, text))["memUsed"] is None
+
+
+def test_an_end_of_a_log_that_cannot_be_is_no_growth() -> None:
+    led = [TopicPartition("t", 0), TopicPartition("t", 1)]
+    before, after = topics(0, 0, 0), topics(10, 0, 400).replace('"1"} 0', '"1"} +Inf')
+    assert traffic_of(passed(before, after, lasted_s=10), led) == {
+        led[0]: Traffic(40.0, 0.0),
+        led[1]: Traffic(0.0, 0.0),
+    }
 
 
 def topics(end_0: int, end_1: int, in_bytes: int, out_bytes: int = 0) -> str:
