@@ -162,13 +162,18 @@ class Observed:
 
     def placed(self) -> dict[TopicPartition, Placed]:
         """Every partition that may be moved: what is under way somewhere is left alone, and all where that is not
-        known."""
+        known. Who just does not answer counts as out of sync: the cluster may not have seen yet that it is gone."""
         from strandline.client.balance.moves import Placed
 
         if self.picture.ongoing_untold:
             return {}
+        silent = self.picture.unheard
         return {
-            tp: Placed(view.leader, view.replicas, view.in_sync_replicas)
+            tp: Placed(
+                view.leader,
+                view.replicas,
+                tuple(each for each in view.in_sync_replicas if each == view.leader or each not in silent),
+            )
             for tp, view in sorted(self.picture.partitions.items())
             if tp not in self.picture.ongoing
         }
@@ -259,6 +264,9 @@ def _json_of_plan(plan: Plan, copies: PlanFigures, written: str | None, commands
                 "replicas": list(each.replicas),
             }
             for each in plan.moves
+        ],
+        "held_up": [
+            {"topic": tp.topic, "partition": tp.partition, "brokers": list(away)} for tp, away in plan.held_up.items()
         ],
         "replicas_to_move": copies.replicas_to_move,
         "bytes_to_move": copies.bytes_to_move,

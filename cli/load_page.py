@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from strandline.cli.load_text import deviation_text, expected, shown_figure, verdict, what
+from strandline.cli.load_text import deviation_text, expected, held_up, shown_figure, verdict, what
 from strandline.client.balance.indicators import INDICATORS
 from strandline.client.balance.load import Load
 from strandline.client.balance.moves import Plan
@@ -63,6 +63,8 @@ def load_page(load: Load, plan: Plan, untold: Mapping[int, str], interval_s: flo
             -2,
             section("What to move", _moves(plan), note=f"To be expected then: {expected(load, plan)}."),
         )
+    if plan.held_up:
+        sections.insert(-2, section("What stays where it is", note=held_up(plan)))
     subtitle = f"{verdict(load)} Rates are those of {interval_s:g} s."
     return page("Load of the cluster", sections, subtitle=subtitle)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from strandline.cli.cluster_picture import named
 from strandline.cli.tables import show_table
 from strandline.cli.wording import counted, sized
 
@@ -102,7 +103,8 @@ def show_load(
     click.echo(verdict(load))
     if not plan.moves:
         if is_planned and not load.is_even:
-            click.echo("Nothing that can be moved makes it more even: what differs does not come with partitions.")
+            click.echo("Nothing that can be moved makes it more even.")
+            click.echo(held_up(plan) or "What differs does not come with partitions.")
         if no_file:
             click.echo(no_file)
         return
@@ -117,6 +119,8 @@ def show_load(
     changed, copied = counted(len(plan.partitions), "partition"), counted(copies.replicas_to_move, "replica")
     size = sized(copies.bytes_to_move)
     click.echo(f"{changed} to change, {copied} to copy: {size}; then {expected(load, plan)}")
+    if plan.held_up:
+        click.echo(held_up(plan))
     if no_file:
         click.echo(no_file)
     if copies.plan and reassignment_file is not None:
@@ -162,6 +166,16 @@ def expected(load: Load, plan: Plan) -> str:
     """What is left of the deviations after the moves."""
     broker_id = max(plan.deviations, key=lambda each: abs(plan.deviations[each]))
     return f"the farthest from the mean is broker {broker_id}, {deviation_text(plan.deviations[broker_id])}"
+
+
+def held_up(plan: Plan) -> str:
+    """Why some replicas stay where they are; "" where all may move."""
+    if not plan.held_up:
+        return ""
+    away = sorted({each for of_partition in plan.held_up.values() for each in of_partition})
+    who = f"broker {away[0]} is" if len(away) == 1 else f"brokers {', '.join(map(str, away))} are"
+    which = f"{counted(len(plan.held_up), 'partition')} ({named(plan.held_up)})"
+    return f"Replicas of {which} stay where they are: no move of them ends before {who} in sync again."
 
 
 def next_commands(

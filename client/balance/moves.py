@@ -17,7 +17,9 @@ the machine's waiting do not follow a partition; what is uneven in them is not m
 2. Leaders move to replicas in sync: nothing is copied. So they move until every broker is well within the threshold:
    what a partition stands for is an estimate.
 3. Where that does not do, replicas move, until every broker is just within, to brokers that do not hold the partition,
-   within the rules for racks: no rack gets a second replica that had none to give.
+   within the rules for racks: no rack gets a second replica that had none to give. Such a move is done once all
+   replicas that are to stay are in sync, too, and that of a broker which does not run may never be: partitions that
+   have one are held up, and their replicas stay where they are.
 
 Each step of 2 and 3 takes the move that lessens the sum of squares most, among those between a broker with more and one
 with less of which one is beyond the threshold; no partition takes part in 2 or 3 twice. So it ends, with few steps
@@ -68,10 +70,11 @@ class Move(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Plan:
     """moves: one after the other; a partition may be in two of them. deviations: of each broker, as they are to be
-    expected afterwards."""
+    expected afterwards. held_up: partition → the brokers without which no move of its replicas would end."""
 
     moves: tuple[Move, ...]
     deviations: Mapping[int, float]
+    held_up: Mapping[TopicPartition, tuple[int, ...]]
 
     def assignment(self, placed: Mapping[TopicPartition, Placed]) -> dict[TopicPartition, tuple[int, ...]]:
         """The partitions whose list of replicas becomes another."""
@@ -110,7 +113,8 @@ def planned(
         moves[step.partition, step.copies] = step._replace(source=before.source)
 
     if load.is_even:
-        return Plan((), load.deviations)
+        return Plan((), load.deviations, {})
+    held_up = {tp: away for tp, each in known.items() if (away := _away(each, loads))}
     for step in list(_to_preferred(known, parts, loads)):
         take(step)
     most = len(moves) + MOST_MOVES
@@ -120,8 +124,13 @@ def planned(
             take(best)
             pairs.forget(best.partition)
     if _squares(loads) >= _squares(load.loads):
-        return Plan((), load.deviations)
-    return Plan(tuple(moves.values()), deviations_of(loads))
+        return Plan((), load.deviations, held_up)
+    return Plan(tuple(moves.values()), deviations_of(loads), held_up)
+
+
+def _away(placed: Placed, loads: Mapping[int, float]) -> tuple[int, ...]:
+    """Who holds the partition and is not known to run. Who is in sync runs, and who tells its figures catches up."""
+    return tuple(each for each in placed.replicas if each not in placed.in_sync and each not in loads)
 
 
 def _squares(loads: Mapping[int, float]) -> float:
@@ -156,6 +165,8 @@ def _replicas(
     mean = sum(loads.values()) / len(loads)
     emptier = [each for each, load in loads.items() if load < mean]
     for tp, each in known.items():
+        if _away(each, loads):
+            continue
         for source in each.replicas:
             if loads.get(source, 0.0) <= mean:
                 continue

@@ -246,6 +246,42 @@ def test_what_one_broker_alone_does_not_tell_counts_for_none(shell: Any, ports: 
     assert ran.code == 0 and "left out: fd, not told by 2" in ran.out
 
 
+def uneven_on_two(shell: Any, in_sync: tuple[int, ...]) -> None:
+    """Six partitions on brokers 1 and 2, none on broker 3."""
+    shell.cluster.add_topic("t", {number: PartitionView(1, 1, (1, 2), in_sync) for number in range(6)})
+
+
+HELD_UP = (
+    "Replicas of 6 partitions (t-0, t-1, t-2, t-3, t-4 and 1 more) stay where they are: "
+    "no move of them ends before broker 2 is in sync again."
+)
+
+
+def test_beside_a_replica_whose_broker_does_not_run_nothing_is_copied_and_that_is_said(
+    shell: Any, ports: AdminPorts, tmp_path: Path
+) -> None:
+    uneven_on_two(shell, in_sync=(1,))
+    del shell.cluster.moves.racks[2]
+    plan, page = tmp_path / "even.json", tmp_path / "load.html"
+    ran = shell("load", "-b", "h:1", "--reassignment-file", str(plan), "--page", str(page))
+    assert (ran.code, plan.exists()) == (1, False)
+    assert ran.out.splitlines()[-4:-2] == ["Nothing that can be moved makes it more even.", HELD_UP]
+    assert "What stays where it is" in page.read_text()
+    told = json.loads(shell("load", "-b", "h:1", "--output", "json").out)
+    assert (told["moves"], told["next"]) == ([], [])
+    assert told["held_up"] == [{"topic": "t", "partition": number, "brokers": [2]} for number in range(6)]
+
+
+def test_a_broker_that_is_gone_and_not_yet_missed_holds_up_what_it_has(shell: Any, ports: AdminPorts) -> None:
+    """Its ZooKeeper session lasts, so that it is still called in sync."""
+    uneven_on_two(shell, in_sync=(1, 2))
+    ports.answers[2, "/status"] = refuse
+    assert json.loads(shell("load", "-b", "h:1", "--output", "json").out)["moves"]
+    shell.cluster.moves.unheard[2] = ClientError("refused")
+    ran = shell("load", "-b", "h:1")
+    assert HELD_UP in ran.out.splitlines() and "To do it" not in ran.out
+
+
 def test_a_broker_that_does_not_run_is_named_too(shell: Any, ports: AdminPorts) -> None:
     del shell.cluster.moves.racks[3]
     ran = shell("load", "-b", "h:1")

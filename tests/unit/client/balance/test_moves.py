@@ -101,6 +101,33 @@ def test_a_replica_that_is_not_in_sync_gets_no_leadership() -> None:
     assert plan.moves and {each.target for each in plan.moves if not each.copies} == {2}
 
 
+@pytest.mark.parametrize(
+    ("brokers", "in_sync", "is_held_up"),
+    [
+        ((1, 3), (1,), True),  # broker 2 does not run
+        ((1, 3), (1, 2), False),  # it runs, and does not tell its figures
+        ((1, 2, 3), (1,), False),  # it runs, and catches up
+    ],
+)
+def test_no_replica_moves_beside_one_that_may_never_be_in_sync(
+    brokers: tuple[int, ...], in_sync: tuple[int, ...], is_held_up: bool
+) -> None:
+    placed = {tp(number): Placed(1, (1, 2), in_sync) for number in range(12)}
+    load = load_of({"partitions": {each: 0.0 if each == 3 else 12.0 for each in brokers}}, {}, 0.1)
+    plan = planned(load, placed, {}, NO_RACKS)
+    assert plan.held_up == (dict.fromkeys(placed, (2,)) if is_held_up else {})
+    assert any(each.copies for each in plan.moves) != is_held_up
+
+
+def test_beside_a_replica_that_may_never_be_in_sync_leaders_still_move() -> None:
+    placed = {tp(number): Placed(1, (1, 2, 9), (1, 2)) for number in range(6)}
+    plan = planned(counts(placed, brokers=2), placed, {}, NO_RACKS)
+    assert plan.moves and not any(each.copies for each in plan.moves)
+    assert plan.held_up == dict.fromkeys(placed, (9,))
+    even = cluster((1, 2), (2, 1))
+    assert planned(counts(even, brokers=2), even, {}, NO_RACKS).held_up == {}
+
+
 def test_a_large_partition_moves_rather_than_many_small_ones_unless_it_is_too_large() -> None:
     placed = cluster(*[(1, 2)] * 5, *[(2, 1)] * 5)
     traffic = {tp(number): Traffic(0.0, 100.0 if number == 3 else 1.0) for number in range(10)}
