@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from strandline.client.accumulator import EncodedBatch as EncodedBatch
-    from strandline.client.admin import CreatedTopic as CreatedTopic
-    from strandline.client.admin import NewTopic as NewTopic
     from strandline.client.admin import RecoveredPartition as RecoveredPartition
     from strandline.client.admin import TrioAdmin as TrioAdmin
     from strandline.client.assignment import FetchedBatches as FetchedBatches
@@ -54,6 +52,8 @@ if TYPE_CHECKING:
     from strandline.client.sync import Admin as Admin
     from strandline.client.sync import Consumer as Consumer
     from strandline.client.sync_producer import Producer as Producer
+    from strandline.client.topic_changes import CreatedTopic as CreatedTopic
+    from strandline.client.topic_changes import NewTopic as NewTopic
 
 _HOMES = {
     "Admin": "sync",
@@ -64,7 +64,7 @@ _HOMES = {
     "Consumer": "sync",
     "ConsumerOptions": "options",
     "ConsumerRecord": "record",
-    "CreatedTopic": "admin",
+    "CreatedTopic": "topic_changes",
     "DeliveredBatch": "delivery",
     "Delivery": "delivery",
     "EncodedBatch": "accumulator",
@@ -82,7 +82,7 @@ _HOMES = {
     "LogDirs": "log_dirs",
     "LogSize": "log_dirs",
     "ManyDelivery": "delivery",
-    "NewTopic": "admin",
+    "NewTopic": "topic_changes",
     "OffsetAndMetadata": "groups.offsets",
     "OngoingReassignment": "reassignments",
     "PartitionView": "metadata",

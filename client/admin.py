@@ -5,13 +5,13 @@
 
 Rules: what changes the cluster goes to the controller and is tried again when that moved (NOT_CONTROLLER) or cannot be
 reached; a request whose answer was lost is only repeated, and then "exists already" after a lost creation counts as
-done. Every call ends within its timeout with the last cause.
+done. What any broker knows is asked of another one, too, where one is silent (`first_answer.py`). Every call ends
+within its timeout with the last cause.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar, Unpack
 
 import trio
@@ -27,6 +27,7 @@ from strandline.client.errors import (
     RequestTimedOut,
     error_for,
 )
+from strandline.client.first_answer import FirstAnswers
 from strandline.client.groups.administration import GroupAdministration
 from strandline.client.links import Links
 from strandline.client.lookup import BrokerCalls, is_retriable
@@ -41,57 +42,41 @@ from strandline.client.request_bounds import in_parts
 from strandline.client.service import Service
 from strandline.client.settings import AdminSettings, from_mapping
 from strandline.client.settings_help import shows_settings
+from strandline.client.topic_changes import CreatedTopic, NewTopic, creatable, created, deleted, raise_whole_refusal
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     UNCLEAN,
+    AlterClientQuotasRequest,
     ConfigResource,
-    CreatableTopic,
-    CreatableTopicResult,
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
-    DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DescribeConfigsResourceResult,
     ElectLeadersRequest,
     ElectLeadersResponse,
     ElectLeadersTopic,
+    IncrementalAlterConfigsRequest,
     Message,
     MetadataRequest,
     MetadataResponse,
     ReplicaStanding,
     Request,
 )
-from strandline.protocol.types import NO_BROKER, NO_TOPIC, TopicPartition
+from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment, production_client_environment
 
 R = TypeVar("R", bound=Message)
 
 _WAIT_SHARE = 0.9
 """So much of its time a deletion may be waited for by the controller: the answer, who holds it up, has to arrive."""
+_CHANGES = (IncrementalAlterConfigsRequest, AlterClientQuotasRequest)
+"""Any broker takes these, and they are no mere questions."""
 _NOBODY_CONTROLS = "no broker acts as the controller now; is ZooKeeper reachable for the brokers?"
-
-
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A topic to create. −1: the broker's default. `assignments`: partition → replica ids, instead of both counts."""
-
-    name: str
-    num_partitions: int = -1
-    replication_factor: int = -1
-    configs: Mapping[str, str] | None = None
-    assignments: Mapping[int, Sequence[int]] | None = None
-
-
-class CreatedTopic(NamedTuple):
-    name: str
-    topic_id: bytes
-    num_partitions: int
-    replication_factor: int
 
 
 class RecoveredPartition(NamedTuple):
@@ -121,6 +106,7 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading, Quot
         self._metadata = Metadata(self.settings, self._environment)
         self._links = Links(self.settings, self._environment, self._metadata, lambda: None)
         self._calls = BrokerCalls(self._links)
+        self._first_answers = FirstAnswers(self._environment.random)
 
     # --- Topics ---
 
@@ -152,18 +138,18 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading, Quot
         call = _ControllerCall(self, timeout_ms)
         while left:
             request = CreateTopicsRequest(
-                [_creatable(topic) for topic in left.values()], call.controllers_ms(), validate_only
+                [creatable(topic) for topic in left.values()], call.controllers_ms(), validate_only
             )
             answer = await call.attempt(request, CreateTopicsResponse)
             if answer is None:
                 continue
             for result in answer.topics:
                 topic = left.get(result.name)
-                _raise_refusal(result, left, "creating topics")
+                raise_whole_refusal(result, left, "creating topics")
                 if topic is None or call.must_repeat(result.error_code):
                     continue
                 del left[result.name]
-                results[result.name] = _created(result, topic, may_have_been_us=call.outcome_was_lost)
+                results[result.name] = created(result, topic, may_have_been_us=call.outcome_was_lost)
             await call.before_repeating(bool(left), "creating topics")
         return results
 
@@ -186,11 +172,11 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading, Quot
             if answer is None:
                 continue
             for result in answer.responses:
-                _raise_refusal(result, left, "deleting topics")
+                raise_whole_refusal(result, left, "deleting topics")
                 if result.name not in left or call.must_repeat(result.error_code):
                     continue
                 del left[result.name]
-                results[result.name] = _deleted(result, may_have_been_us=call.outcome_was_lost)
+                results[result.name] = deleted(result, may_have_been_us=call.outcome_was_lost)
             await call.before_repeating(bool(left), "deleting topics")
         return results
 
@@ -365,7 +351,7 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading, Quot
         return _ControllerCall(self, timeout_ms)
 
     async def _ask_any(self, topics: list[str] | None, timeout_ms: float | None) -> ClusterView:
-        """The cluster with these topics (None: all) as live brokers see it now, the controller if it answers."""
+        """The cluster with these topics (None: all) as a broker sees it now, the controller unless it is silent."""
         call = _ControllerCall(self, timeout_ms)
         view = ClusterView()
         for names in [None] if topics is None else list(in_parts(topics)) or [[]]:
@@ -444,7 +430,9 @@ class _ControllerCall:
         """Ask that broker; None if that failed in a way that another attempt may mend."""
         try:
             with trio.fail_after(self.left_ms() / 1000):
-                return await self._admin._calls.call(broker_id, request, answer)
+                found = await self._admin._calls.call(broker_id, request, answer)
+            self._admin._first_answers.has_answered(broker_id)
+            return found
         except trio.TooSlowError:
             self.outcome_was_lost = True
             self._give_up(self._admin._calls.late(broker_id, request, "in time"))
@@ -458,18 +446,21 @@ class _ControllerCall:
     async def ask_any(
         self, request: Request, answer: type[R], knows: Callable[[int, R], bool] = lambda broker_id, found: True
     ) -> tuple[int, R]:
-        """Who answered, and what. knows: whether that broker's answer counts; else the next one is asked. The last
-        cause once the time is over."""
+        """Who answered first, and what. knows: whether that broker's answer counts; else the next one is asked. The
+        last cause once the time is over."""
+
+        async def one(broker_id: int) -> R | None:
+            found = await self.ask(broker_id, request, answer)
+            return found if found is not None and knows(broker_id, found) else None
+
+        brokers = self._admin._first_answers
         while True:
             view = self._admin._metadata.view
-            brokers = list(view.brokers)
-            self._admin._environment.random.shuffle(brokers)
             # The controller first: it is the last to have heard of no topic that exists.
-            brokers.sort(key=lambda broker_id: broker_id != view.controller_id)
-            for broker_id in brokers:
-                found = await self.ask(broker_id, request, answer)
-                if found is not None and knows(broker_id, found):
-                    return broker_id, found
+            order = brokers.in_order(view.brokers, view.controller_id)
+            found = await brokers.first(order, one, self._deadline, is_change=isinstance(request, _CHANGES))
+            if found is not None:
+                return found
             await self.learn()
 
     async def learn(self) -> None:
@@ -508,34 +499,3 @@ class _ControllerCall:
         if view.cluster_id and not view.brokers:
             return "the brokers that answer know no controller and no living broker: none has reached them yet"
         return "no broker has answered yet"
-
-
-def _creatable(topic: NewTopic) -> CreatableTopic:
-    return CreatableTopic(
-        topic.name,
-        topic.num_partitions if topic.assignments is None else -1,
-        topic.replication_factor if topic.assignments is None else -1,
-        {index: list(replicas) for index, replicas in (topic.assignments or {}).items()},
-        {key: str(value) for key, value in (topic.configs or {}).items()},
-    )
-
-
-def _created(result: CreatableTopicResult, topic: NewTopic, *, may_have_been_us: bool) -> CreatedTopic | AnsweredError:
-    if result.error_code == ErrorCode.NONE:
-        return CreatedTopic(result.name, result.topic_id, result.num_partitions, result.replication_factor)
-    if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and may_have_been_us:
-        return CreatedTopic(topic.name, result.topic_id, topic.num_partitions, topic.replication_factor)
-    return error_for(result.error_code, f"creating topic {result.name!r}", detail=result.error_message)
-
-
-def _raise_refusal(result: CreatableTopicResult | DeletableTopicResult, asked: Container[str], what: str) -> None:
-    """The error of an answer that names no topic: the request was refused as a whole."""
-    if result.name == NO_TOPIC and result.error_code and NO_TOPIC not in asked:
-        raise error_for(result.error_code, what, detail=result.error_message)
-
-
-def _deleted(result: DeletableTopicResult, *, may_have_been_us: bool) -> AnsweredError | None:
-    gone = result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and may_have_been_us
-    if result.error_code == ErrorCode.NONE or gone:
-        return None
-    return error_for(result.error_code, f"deleting topic {result.name!r}", detail=result.error_message)

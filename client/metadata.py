@@ -44,7 +44,8 @@ the next leader."""
 
 SILENT_AFTER_S = 3.0
 """An answer that is so late may never come, though the connection stands (a stopped process, a cut network): producers
-and consumers then look whether another broker has taken over, and do not wait for `request_timeout_ms`."""
+and consumers then look whether another broker has taken over, and the admin client asks another one beside it; none
+waits for `request_timeout_ms`."""
 
 AFTER_NEWS_MS = 10
 """Pause after an answer that brought something new: at once would let a lying broker keep this client busy."""

@@ -14,7 +14,7 @@ import trio._core._run
 from trio.testing import MockClock
 
 from strandline.client import NewTopic
-from strandline.client.admin import CreatedTopic
+from strandline.client.topic_changes import CreatedTopic
 from strandline.controller import store
 from strandline.controller.orders import broker_orders
 from strandline.controller.partitions import preferred_elections
