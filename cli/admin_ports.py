@@ -10,7 +10,6 @@ whichever broker runs on this machine.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from strandline.runtime.network import Address
 
 TIMEOUT_S = 5.0
+METRICS_TIMEOUT_S = 30.0
+"""A busy broker makes so many figures in small steps, beside its work."""
 MAX_METRICS_BYTES = 64 * 2**20
 """Ten thousand partitions take some ten."""
 KEY = "admin.listener"
@@ -140,7 +141,7 @@ def status_of(address: Address, broker_id: int, cluster_id: str, *, named: bool)
     told: object = None
     if status == 200:
         try:
-            told = json.loads(body)
+            told = http_client.json_in(body)
         except ValueError:
             told = None
     if not isinstance(told, Mapping) or "broker_id" not in told:
@@ -160,7 +161,7 @@ def scraped(address: Address, at_s: float) -> Look:
     from strandline.runtime.network import CannotConnect
 
     try:
-        status, body = http_client.get(address, "/metrics", TIMEOUT_S, MAX_METRICS_BYTES)
+        status, body = http_client.get(address, "/metrics", METRICS_TIMEOUT_S, MAX_METRICS_BYTES)
         if status != 200:
             raise NotTold(f"http://{address}/metrics answered {status}, and no figures")
         return parsed(body.decode("utf-8", "replace"), at_s)

@@ -7,7 +7,6 @@ reasons, when nobody answers, or when the admin port is switched off: nobody can
 
 from __future__ import annotations
 
-import json
 import os
 from typing import IO
 
@@ -33,7 +32,7 @@ def ready(told: str | None, defaults: IO[bytes] | None, output: str) -> int:
     from strandline.runtime.config.listeners import EVERY_INTERFACE, LOOPBACK, parse_address
     from strandline.runtime.config.values import InvalidConfig
     from strandline.runtime.config.variables import value_from_environment
-    from strandline.runtime.http_client import get
+    from strandline.runtime.http_client import get, json_in
     from strandline.runtime.network import Address, CannotConnect
 
     try:
@@ -58,7 +57,7 @@ def ready(told: str | None, defaults: IO[bytes] | None, output: str) -> int:
         address = Address(LOOPBACK, address.port)
     try:
         status, body = get(address, "/ready", TIMEOUT_S)
-        answer = json.loads(body)
+        answer = json_in(body)
         waits = [str(reason) for reason in answer["waits"]]
     except CannotConnect as error:
         raise click.ClickException(f"{error}; is the broker running, and is its admin.listener {address}?") from None

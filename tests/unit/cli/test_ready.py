@@ -96,8 +96,9 @@ def test_nobody_there_is_one_line_with_the_remedy(shell: Any, port: AdminPort) -
     assert ran.err.count("\n") == 1
 
 
-def test_a_server_of_another_kind_is_told_apart(shell: Any, port: AdminPort) -> None:
-    port.answer = (200, b"<html>")
+@pytest.mark.parametrize("body", [b"<html>", b"[" * 900_000], ids=["a page", "deep JSON"])
+def test_a_server_of_another_kind_is_told_apart(shell: Any, port: AdminPort, body: bytes) -> None:
+    port.answer = (200, body)
     ran = shell("ready", "--admin", f"127.0.0.1:{port.server_port}")
     assert ran.code == 1 and "is no broker's admin port" in ran.err
 
