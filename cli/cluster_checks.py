@@ -189,7 +189,8 @@ def configurations(facts: ClusterFacts) -> Found:
             differing.append(f"{key} ({told})")
     if differing:
         return named(differing)
-    missing = {each: facts.unheard.get(each, "no answer") for each in facts.brokers if each not in facts.broker_configs}
+    why = {**facts.broker_configs_untold, **facts.unheard}
+    missing = {each: why.get(each, "no answer") for each in facts.brokers if each not in facts.broker_configs}
     return _none_of(missing, facts) if missing else ""
 
 
@@ -221,8 +222,11 @@ def _being_added(facts: ClusterFacts, tp: TopicPartition) -> int:
 
 
 def _unless_configs_untold(facts: ClusterFacts) -> Found:
-    missing = [name for name in sorted(facts.topics) if name not in facts.topic_configs]
-    return Unknown(f"nobody tells the configuration of {named(missing)}") if missing else ""
+    missing: dict[str, list[str]] = {}
+    for name in sorted(facts.topics.keys() - facts.topic_configs.keys()):
+        missing.setdefault(facts.topic_configs_untold.get(name, "no answer"), []).append(name)
+    texts = [f"nobody tells the configuration of {named(names)}: {why}" for why, names in missing.items()]
+    return Unknown("; ".join(texts)) if texts else ""
 
 
 def under_replicated(facts: ClusterFacts) -> Found:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.cli.admin_ports import admin_ports, from_each, status_of
 from strandline.cli.cluster_picture import nobody_controls, topics_and_ongoing
+from strandline.cli.cluster_problems import LAST_MOMENT_MS
 from strandline.cli.disk_growth import BOUNDS
 from strandline.cli.options import LOOK_TIMEOUT_MS
 from strandline.protocol.types import NO_BROKER, TopicPartition
@@ -68,9 +69,9 @@ class Look:
 class ClusterFacts:
     """unheard: brokers that live and do not answer at their advertised address, and why. statuses: what admin ports
     say; untold: brokers whose port could not be asked, and why. skews: of each broker's clock. lasted_s: between the
-    two looks at who is the controller. topic_configs, broker_configs: effective values. ongoing:
-    reassignments; ongoing_untold: why they are not known, where they are not. is_led: a broker acts as the controller,
-    as far as is known."""
+    two looks at who is the controller. topic_configs, broker_configs: effective values; …_untold: why others are not
+    known. ongoing: reassignments; ongoing_untold: why they are not known, where they are not. is_led: a broker acts as
+    the controller, as far as is known."""
 
     brokers: Mapping[int, BrokerView]
     topics: Mapping[str, TopicView]
@@ -86,6 +87,8 @@ class ClusterFacts:
     untold: Mapping[int, str] = field(default_factory=dict)
     ongoing_untold: str = ""
     is_led: bool = True
+    topic_configs_untold: Mapping[str, str] = field(default_factory=dict)
+    broker_configs_untold: Mapping[int, str] = field(default_factory=dict)
 
 
 def cluster_facts(session: Session, admin: Admin, consumer: Consumer, named: Mapping[int, Address]) -> ClusterFacts:
@@ -104,6 +107,8 @@ def cluster_facts(session: Session, admin: Admin, consumer: Consumer, named: Map
     topics, ongoing, ongoing_untold = topics_and_ongoing(admin, needs_controller=False, timeout_ms=LOOK_TIMEOUT_MS)
     is_led = not nobody_controls(ongoing_untold)
     after, unheard = _look(session, admin, consumer, view)
+    timeout_ms = None if is_led else UNLIKELY_TIMEOUT_MS
+    topic_configs, topic_configs_untold = _topic_configs(admin, topics, timeout_ms)
     return ClusterFacts(
         view.brokers,
         topics,
@@ -112,13 +117,15 @@ def cluster_facts(session: Session, admin: Admin, consumer: Consumer, named: Map
         lasted_s,
         ongoing,
         unheard,
-        _topic_configs(admin, topics, None if is_led else UNLIKELY_TIMEOUT_MS),
-        {broker_id: found for broker_id, found in configs.items() if found},
+        topic_configs,
+        {broker_id: found for broker_id, found in configs.items() if not isinstance(found, str)},
         statuses,
         skews,
         untold,
         str(ongoing_untold or ""),
         is_led,
+        topic_configs_untold,
+        {broker_id: why for broker_id, why in configs.items() if isinstance(why, str)},
     )
 
 
@@ -179,7 +186,10 @@ def _groups(session: Session, admin: Admin, consumer: Consumer) -> tuple[dict[st
     return found, untold
 
 
-def _topic_configs(admin: Admin, topics: Iterable[str], timeout_ms: float | None) -> dict[str, Configs]:
+def _topic_configs(
+    admin: Admin, topics: Iterable[str], timeout_ms: float | None
+) -> tuple[dict[str, Configs], dict[str, str]]:
+    """And why those of others are not known."""
     from strandline.client.errors import ClientError
 
     names = list(topics)
@@ -188,22 +198,23 @@ def _topic_configs(admin: Admin, topics: Iterable[str], timeout_ms: float | None
         listed = admin.describe_topic_configs(names, keys, timeout_ms=timeout_ms)
     except ClientError as error:
         listed = dict.fromkeys(names, error)
-    return {
-        name: {entry.name: entry.value for entry in found}
-        for name, found in listed.items()
-        if not isinstance(found, Exception)
+    found: dict[str, Configs] = {
+        name: {entry.name: entry.value for entry in each}
+        for name, each in listed.items()
+        if not isinstance(each, Exception)
     }
+    return found, {name: str(each) for name, each in listed.items() if isinstance(each, Exception)}
 
 
-def _broker_configs(admin: Admin, broker_id: int) -> Configs:
-    """None that does not say: that it does not answer is noticed elsewhere."""
+def _broker_configs(admin: Admin, broker_id: int) -> Configs | str:
+    """Or why they are not known."""
     from strandline.client.errors import ClientError
     from strandline.protocol.messages import ConfigResource
 
     try:
         entries = admin.describe_configs(ConfigResource.BROKER, str(broker_id), timeout_ms=LOG_DIRS_TIMEOUT_MS)
-    except ClientError:
-        return {}
+    except ClientError as error:
+        return str(error)
     return {entry.name: entry.value for entry in entries}
 
 
@@ -222,7 +233,7 @@ def _statuses(
     skews: dict[int, Skew] = {}
     for broker_id, (status, asked_ms, answered_ms) in told.items():
         told_ms = status.get("time_ms")
-        if isinstance(told_ms, int):
+        if type(told_ms) is int and 0 <= told_ms <= LAST_MOMENT_MS:
             unsure_ms = (answered_ms - asked_ms) // 2
             skews[broker_id] = Skew(told_ms - asked_ms - unsure_ms, unsure_ms)
     return {broker_id: each[0] for broker_id, each in told.items()}, skews, untold | silent

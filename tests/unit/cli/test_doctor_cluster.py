@@ -327,8 +327,15 @@ def test_lag_that_nobody_tells_is_not_called_steady(after: Look, text: str) -> N
     ],
 )
 def test_topics_whose_configuration_nobody_tells_leave_checks_open(check: str) -> None:
-    found = by_name(replace(HEALTHY, topic_configs={"__consumer_offsets": {MIN_ISR: "2"}}))[check]
-    assert (found.level, found.text) == ("?", "nobody tells the configuration of t")
+    untold = {"t": "describing a topic: TOPIC_AUTHORIZATION_FAILED"}
+    facts = replace(HEALTHY, topic_configs={"__consumer_offsets": {MIN_ISR: "2"}}, topic_configs_untold=untold)
+    found = by_name(facts)[check]
+    assert (found.level, found.text) == ("?", f"nobody tells the configuration of t: {untold['t']}")
+
+
+def test_why_a_broker_does_not_tell_its_configuration_is_said() -> None:
+    facts = replace(HEALTHY, broker_configs={1: {}, 2: {}}, broker_configs_untold={3: "not authorized"})
+    assert by_name(facts)["configurations"].text == "not seen everywhere: broker 3: not authorized"
 
 
 def test_two_copies_of_internal_topics_are_advice() -> None:
