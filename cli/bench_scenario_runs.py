@@ -1,13 +1,14 @@
 """How a row of the six scenarios is run: a topic of its own, one producer, and what becomes of its records.
 
 The producer sends as `bench produce` does, after a few records that do not count. Where brokers are killed, every value
-says which record it is, no more than `WINDOW` are under way, so that sending never blocks, and in the end all is read
-again: what was acknowledged must be there. Killed are only brokers of a cluster that was started for this.
+says which record it is, only some are under way (`window`), so that sending never blocks and most are still to be sent
+when it happens, and in the end all is read again: what was acknowledged must be there. Killed are only brokers of a
+cluster that was started for this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 PER_CALL = 500
 WARM_UP = 1_000
 FEWEST_RECORDS = 100
-WINDOW = 5_000
+MOST_UNDER_WAY = 5_000
 BLOW_AT = 1 / 3
 """Of the records are settled when brokers are killed."""
 DOWN_S = 5.0
@@ -52,7 +53,7 @@ class Landed(NamedTuple):
 
 class Outcome(NamedTuple):
     """What became of a row. skipped: why it was not run; error: why it ended. pause_s: the longest time without an
-    acknowledgement."""
+    acknowledgement. killed: so many brokers were killed; is_restarted: and started again before all was settled."""
 
     row: Row
     skipped: str = ""
@@ -61,6 +62,8 @@ class Outcome(NamedTuple):
     landed: Landed | None = None
     pause_s: float | None = None
     acknowledgements: Histogram | None = None
+    killed: int = 0
+    is_restarted: bool = False
 
     @property
     def tps(self) -> float | None:
@@ -77,23 +80,59 @@ class Outcome(NamedTuple):
 
 
 class Blows:
-    """When brokers are killed, and started again. Pure."""
+    """Kills the brokers of a row that asks for it once a third of its records is settled, and starts them again later,
+    if it asks for that. Tells what it did: a row whose records were settled before has shown nothing."""
 
-    def __init__(self, victims: Sequence[int], at_records: int, *, are_restarted: bool) -> None:
-        self._victims = list(victims)
-        self._at_records = at_records
-        self._are_restarted = are_restarted
+    def __init__(self, cluster: EmbeddedCluster, row: Row, records: int) -> None:
+        self._cluster = cluster
+        self._row = row
+        self._records = records
         self._killed_s: float | None = None
+        self.is_restarted = False
 
-    def due(self, settled: int, now_s: float) -> tuple[list[int], list[int]]:
-        """Whom to kill now, and whom to start."""
-        if self._killed_s is None and settled >= self._at_records:
-            self._killed_s = now_s
-            return self._victims, []
-        if self._are_restarted and self._killed_s is not None and now_s - self._killed_s >= DOWN_S:
-            self._are_restarted = False
-            return [], self._victims
-        return [], []
+    @property
+    def victims(self) -> list[int]:
+        return self._cluster.broker_ids[-self._row.killed :]
+
+    @property
+    def killed(self) -> int:
+        """How many were."""
+        return 0 if self._killed_s is None else self._row.killed
+
+    @property
+    def lacking(self) -> str:
+        """What the row asks for and has not had; empty: nothing."""
+        if not self.killed:
+            return "all records were settled before a broker was killed"
+        if self._row.is_restarted and not self.is_restarted:
+            return "all records were settled before the killed brokers were started again"
+        return ""
+
+    def deal(self, settled: int, now_s: float) -> None:
+        """What is due by now. ProcessFailed where one cannot be started again."""
+        if settled >= self._records:
+            return
+        if self._killed_s is None:
+            if settled >= self._records * BLOW_AT:
+                self._killed_s = now_s
+                for broker_id in self.victims:
+                    self._cluster.kill_broker(broker_id)
+        elif self._row.is_restarted and not self.is_restarted and now_s - self._killed_s >= DOWN_S:
+            for broker_id in self.victims:
+                self._cluster.start_broker(broker_id, wait=False)
+            self.is_restarted = True
+
+    def heal(self) -> None:
+        """All brokers serve again. ProcessFailed where one does not."""
+        for broker_id in self.victims:
+            if not self._cluster.brokers[broker_id].is_alive:
+                self._cluster.start_broker(broker_id, wait=False)
+        self._cluster.wait_ready()
+
+
+def window(records: int) -> int:
+    """How many may be under way: of few records few, so that they are not all sent before anything can happen."""
+    return min(MOST_UNDER_WAY, records // 10)
 
 
 class RowReport(Report):
@@ -143,13 +182,16 @@ class Runner:
             return Outcome(row, skipped=f"needs {row.replicas} brokers, here are {brokers}")
         if row.killed and self._cluster is None:
             return Outcome(row, skipped="kills brokers, so it needs a cluster of its own: --embedded")
+        blows = Blows(self._cluster, row, self._records()) if row.killed and self._cluster is not None else None
         try:
             with self._topic(row) as topic:
                 if scenario.number == 6:
-                    return self._round_trips(row, topic)
-                return self._broken(row, topic) if row.killed else self._sent(row, topic)
+                    outcome = self._round_trips(row, topic)
+                else:
+                    outcome = self._sent(row, topic) if blows is None else self._broken(row, topic, blows)
         except (ClientError, ProcessFailed) as error:  # a broker that is started again may end at once
-            return Outcome(row, error=str(error))
+            outcome = Outcome(row, error=str(error))
+        return outcome if blows is None else outcome._replace(killed=blows.killed, is_restarted=blows.is_restarted)
 
     @contextmanager
     def _topic(self, row: Row) -> Iterator[str]:
@@ -208,12 +250,8 @@ class Runner:
 
     # --- Scenario 5 --------------------------------------------------------------------------------------------
 
-    def _broken(self, row: Row, topic: str) -> Outcome:
-        cluster = self._cluster
-        assert cluster is not None, "run has looked"
+    def _broken(self, row: Row, topic: str, blows: Blows) -> Outcome:
         records = self._records()
-        victims = cluster.broker_ids[-row.killed :]
-        blows = Blows(victims, round(records * BLOW_AT), are_restarted=row.is_restarted)
         moved_s = pause_s = 0.0
         moved_at = -1
 
@@ -222,16 +260,12 @@ class Runner:
             if settled != moved_at:
                 moved_s, moved_at = now_s, settled
             pause_s = max(pause_s, now_s - moved_s)
-            to_kill, to_start = blows.due(settled, now_s)
-            for broker_id in to_kill:
-                cluster.kill_broker(broker_id)
-            for broker_id in to_start:
-                cluster.start_broker(broker_id, wait=False)
+            blows.deal(settled, now_s)
             self._tell(settled, records)
 
         report = RowReport(self._session, look)
         what = Numbered(self._session.run_id(), VALUE_BYTES)
-        schedule = Windowed(records, None, None, 1, WINDOW, lambda: report.settled)
+        schedule = Windowed(records, None, None, 1, window(records), lambda: report.settled)
         acknowledged = bytearray(records)
 
         def note(first: int, count: int) -> None:
@@ -239,17 +273,13 @@ class Runner:
 
         try:
             result = self._send(row, topic, what, schedule, report, note)
+            if blows.lacking:
+                return Outcome(row, error=blows.lacking)
             with self._session.consumer(self._servers) as consumer:
                 landed = count_landed(self._session, consumer, topic, what, acknowledged)
         finally:
-            self._start_again(cluster, victims)
+            blows.heal()
         return Outcome(row, result=result, landed=landed, pause_s=pause_s)
-
-    def _start_again(self, cluster: EmbeddedCluster, victims: Sequence[int]) -> None:
-        for broker_id in victims:
-            if not cluster.brokers[broker_id].is_alive:
-                cluster.start_broker(broker_id, wait=False)
-        cluster.wait_ready()
 
     # --- Scenario 6 --------------------------------------------------------------------------------------------
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from strandline.cli.bench_load import Numbered, Windowed
 from strandline.cli.bench_measure import Measurement, Result
-from strandline.cli.bench_scenario_runs import DOWN_S, Blows, Landed, Outcome
+from strandline.cli.bench_scenario_runs import DOWN_S, Blows, Landed, Outcome, window
 from strandline.cli.bench_scenario_tables import LATENCY_FIGURES, READER_MS, SCENARIOS, SENDER_MS, Row, Scenario
 from strandline.cli.bench_scenario_text import label, landed_text, note, ratios, table_of
 from strandline.cli.process import ProcessFailed
@@ -106,14 +108,33 @@ def test_records_that_fail_where_no_broker_was_killed_are_a_failure() -> None:
 
 
 def test_brokers_are_killed_once_and_started_once_later() -> None:
-    blows = Blows([3, 4], 30, are_restarted=True)
-    assert blows.due(29, 1.0) == ([], [])
-    assert blows.due(30, 2.0) == ([3, 4], [])
-    assert blows.due(99, 2.0 + DOWN_S / 2) == ([], [])
-    assert blows.due(99, 2.0 + DOWN_S) == ([], [3, 4])
-    assert blows.due(99, 99.0) == ([], [])
-    final = Blows([3], 0, are_restarted=False)
-    assert final.due(0, 0.0) == ([3], []) and final.due(0, 99.0) == ([], [])
+    cluster: Any = Killable()
+    restarted = Blows(cluster, SCENARIOS[4].rows[2], 90)
+    restarted.deal(29, 1.0)
+    assert cluster.happened == [] and restarted.lacking == "all records were settled before a broker was killed"
+    restarted.deal(30, 2.0)
+    three = ["kill 2", "kill 3", "kill 4"]
+    assert (cluster.happened, restarted.killed, restarted.is_restarted) == (three, 3, False)
+    assert restarted.lacking == "all records were settled before the killed brokers were started again"
+    restarted.deal(60, 2.0 + DOWN_S / 2)
+    restarted.deal(89, 2.0 + DOWN_S)
+    restarted.deal(89, 99.0)
+    assert cluster.happened == [*three, "start 2", "start 3", "start 4"]
+    assert (restarted.is_restarted, restarted.lacking) == (True, "")
+
+
+def test_once_all_records_are_settled_brokers_are_left_alone() -> None:
+    cluster: Any = Killable()
+    blows = Blows(cluster, SCENARIOS[4].rows[2], 90)
+    blows.deal(90, 1.0)
+    assert (cluster.happened, blows.killed) == ([], 0)
+    blows.deal(30, 2.0)
+    blows.deal(90, 99.0)
+    assert len(cluster.happened) == 3 and not blows.is_restarted
+
+
+def test_of_few_records_few_are_under_way() -> None:
+    assert [window(records) for records in (100, 5_000, 100_000, 10**8)] == [10, 500, 5_000, 5_000]
 
 
 def test_no_more_records_are_under_way_than_there_is_room_for() -> None:
@@ -254,6 +275,21 @@ class Killable:
         self.happened.append("ready")
 
 
+def with_a_cluster_of_its_own(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, cluster: Killable | None = None
+) -> Killable:
+    """The one that --embedded starts."""
+    own = Killable() if cluster is None else cluster
+
+    @contextmanager
+    def temporary_cluster(brokers: int) -> Iterator[Any]:
+        assert brokers == 4
+        yield own
+
+    monkeypatch.setattr(shell.session, "temporary_cluster", temporary_cluster)
+    return own
+
+
 def test_with_a_cluster_of_its_own_brokers_are_killed_and_what_was_acknowledged_is_read_again(
     shell: Shell, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,14 +301,7 @@ def test_with_a_cluster_of_its_own_brokers_are_killed_and_what_was_acknowledged_
                 lost.append(partition)
                 del log[5]
 
-    own = Killable(lose_one)
-
-    @contextmanager
-    def temporary_cluster(brokers: int) -> Iterator[Any]:
-        assert brokers == 4
-        yield own
-
-    monkeypatch.setattr(shell.session, "temporary_cluster", temporary_cluster)
+    own = with_a_cluster_of_its_own(shell, monkeypatch, Killable(lose_one))
     cluster.is_readable = True
     ran = shell("bench", "scenarios", "--embedded", "--scenario", "5", "--scale", "0.0001", "--output", "json")
     assert ran.code == 1, "three acknowledged records are lost"
@@ -283,16 +312,66 @@ def test_with_a_cluster_of_its_own_brokers_are_killed_and_what_was_acknowledged_
     two = ["kill 3", "kill 4", "start 3", "start 4", "ready"]
     assert own.happened == [*two, *two, "kill 2", "kill 3", "kill 4", "start 2", "start 3", "start 4", "ready"]
     assert cluster.bootstrap == "own:1"
+    assert [(each["killed"], each["restarted"]) for each in rows] == [(2, False), (2, False), (3, True)]
+
+
+def test_brokers_are_killed_though_records_are_acknowledged_late(
+    shell: Shell, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = with_a_cluster_of_its_own(shell, monkeypatch)
+    acknowledged_in_pauses(shell)
+    cluster.is_readable = True
+    ran = shell("bench", "scenarios", "--embedded", "--scenario", "5", "--scale", "0.0001", "--output", "json")
+    (scenario,) = json.loads(ran.out)["scenarios"]
+    assert [each["killed"] for each in scenario["rows"]] == [2, 2, 3]
+    assert own.happened[:3] == ["kill 3", "kill 4", "start 3"]
+
+
+def test_a_row_whose_brokers_were_not_started_before_all_was_settled_has_failed(
+    shell: Shell, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_a_cluster_of_its_own(shell, monkeypatch)
+    cluster.is_readable = True
+    shell.session.step_s = 0.001  # so that all is settled long before they would be started
+    chosen = ("bench", "scenarios", "--embedded", "--scenario", "5", "--scale", "0.0001")
+    ran = shell(*chosen, "--output", "json")
+    *others, last = json.loads(ran.out)["scenarios"][0]["rows"]
+    assert ran.code == 1 and [each["error"] for each in others] == [None, None]
+    error = "all records were settled before the killed brokers were started again"
+    assert (last["error"], last["killed"], last["restarted"], last["landed"]) == (error, 3, False, None)
+    assert f"ended: {error}" in shell(*chosen).out
+
+
+def acknowledged_in_pauses(shell: Shell) -> None:
+    """Records are acknowledged once who sends them waits, or flushes."""
+    under_way: list[tuple[Any, Any]] = []
+    make, sleep = shell.session.producer, shell.session.sleep
+
+    def settle(seconds: float | None = None) -> None:
+        for late, outcome in under_way:
+            late.set_result(outcome)
+        under_way.clear()
+
+    def send_later(send: Callable[..., Any], *args: Any, **more: Any) -> Any:
+        under_way.append((late := Future[Any](), send(*args, **more).result()))
+        return late
+
+    def producer(servers: str, **settings: Any) -> Any:
+        made = make(servers, **settings)
+        made.send, made.flush = partial(send_later, made.send), settle
+        return made
+
+    def pause(seconds: float) -> None:
+        settle()
+        sleep(seconds)
+
+    shell.session.producer, shell.session.sleep = producer, pause
 
 
 def test_a_broker_that_cannot_be_started_again_ends_its_row_and_no_other(
     shell: Shell, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @contextmanager
-    def temporary_cluster(brokers: int) -> Iterator[Any]:
-        yield Killable(cannot_start=3)
-
-    monkeypatch.setattr(shell.session, "temporary_cluster", temporary_cluster)
+    with_a_cluster_of_its_own(shell, monkeypatch, Killable(cannot_start=3))
     cluster.is_readable = True
     chosen = ("--scenario", "4", "--scenario", "5")
     ran = shell("bench", "scenarios", "--embedded", *chosen, "--scale", "0.0001", "--output", "json")
