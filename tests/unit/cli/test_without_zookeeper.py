@@ -20,7 +20,8 @@ from strandline.protocol.errors import ErrorCode
 from strandline.runtime import http_client
 from strandline.runtime.network import Address
 from unit.cli.fake_moves import FakeMovingAdmin
-from unit.cli.test_doctor_cluster import HEALTHY, on_each, site, told
+from unit.cli.test_doctor_cluster import HEALTHY, on_each, told
+from unit.cli.test_doctor_cluster_command import site
 from unit.cli.test_load import AdminPorts, ports
 from unit.cli.test_status import WITHOUT_ZOOKEEPER, Brokers, brokers, status
 
