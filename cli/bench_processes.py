@@ -13,8 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -24,6 +22,7 @@ from strandline.cli.bench_run import RunOptions
 from strandline.cli.bench_text import producer_interval
 from strandline.cli.session import EXIT_INTERRUPTED
 from strandline.cli.wording import printable
+from strandline.runtime.processes.interrupts import held_back
 
 
 def of_processes(options: RunOptions, topic: str, bootstrap_servers: str, given: dict[str, Any]) -> tuple[Result, bool]:
@@ -33,7 +32,7 @@ def of_processes(options: RunOptions, topic: str, bootstrap_servers: str, given:
     theirs, kept_open = os.pipe()
     try:
         try:
-            with _interrupts_afterwards():
+            with held_back():  # a process that was started is known when it is interrupted
                 for place in range(given["processes"]):
                     started.append(_start(arguments(options, topic, bootstrap_servers, given, place), theirs))
             outputs = [process.communicate() for process in started]
@@ -71,25 +70,6 @@ def _start(command_line: list[str], stdin: int) -> subprocess.Popen[bytes]:
         stderr=subprocess.PIPE,
         process_group=0,
     )
-
-
-ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@contextmanager
-def _interrupts_afterwards() -> Iterator[None]:
-    """Ctrl-C within it is raised at its end: a process that was started is known by then."""
-    came: list[int] = []
-    answers = {number: answer for number in ENDINGS if callable(answer := signal.getsignal(number))}
-    for number in answers:
-        signal.signal(number, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        for number, answer in answers.items():
-            signal.signal(number, answer)
-    if came:
-        raise KeyboardInterrupt
 
 
 def _result(output: bytes, errors: bytes, *, may_lack: bool) -> Result | None:

@@ -103,7 +103,10 @@ def _cluster(session: Session, bootstrap: str | None, embedded: bool) -> Iterato
 
     click.echo(f"starting {BROKERS} brokers", err=True)
     with session.temporary_cluster(BROKERS) as cluster:
-        yield cluster.bootstrap_servers, cluster
+        try:
+            yield cluster.bootstrap_servers, cluster
+        finally:
+            click.echo("stopping the brokers", err=True)
 
 
 def _run(

@@ -144,6 +144,13 @@ class EmbeddedCluster:
             with locked(self.data_dir):
                 self._stop_members([_ZOOKEEPER, *map(_broker_name, self.broker_ids)], timeout_s)
 
+    def kill(self) -> None:
+        """SIGKILL to all, and wait until they are gone: for a cluster whose data nobody needs."""
+        for daemon in self._daemons().values():
+            daemon.signal(signal.SIGKILL)
+        for daemon in self._daemons().values():
+            daemon.kill()
+
     def dead_members(self) -> list[str]:
         """Names of what should run and does not: `zookeeper`, `broker-<id>`."""
         return [name for name, daemon in self._daemons().items() if not daemon.is_alive]
@@ -177,8 +184,7 @@ class EmbeddedCluster:
         if self.zookeeper.port is None:
             earlier = _port_in(self.zookeeper.folder / "zookeeper.properties", r"^clientPort=(\d+)")
             self.zookeeper.port = free_port(earlier) if earlier is not None else None
-        self.zookeeper.start()
-        self._record()
+        self.zookeeper.start(on_launched=self._record)
 
     def stop_zookeeper(self, timeout_s: float = 10.0) -> None:
         """SIGTERM; its data stays."""

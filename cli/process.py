@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from strandline.runtime.processes.interrupts import held_back
+
 _POLL_S = 0.02
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -128,7 +130,7 @@ class Daemon:
     def start(self, command: Sequence[str], *, folder: Path, environment: Mapping[str, str] | None = None) -> ProcessId:
         """Start `command` in `folder`, its output appended to the log. ProcessFailed when it cannot be started."""
         try:
-            with self.log_path.open("ab") as log:
+            with self.log_path.open("ab") as log, held_back():  # one that was started is known, or nobody could end it
                 self._child = subprocess.Popen(
                     list(command),
                     cwd=folder,
@@ -138,10 +140,10 @@ class Daemon:
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
+                # Already gone is possible; then an id that nothing matches keeps the rest simple.
+                self.id = identify(self._child.pid) or ProcessId(self._child.pid, "gone")
         except OSError as error:
             raise ProcessFailed(f"{self.name} cannot be started ({command[0]}: {error.strerror})") from error
-        # Already gone is possible; then an id that nothing matches keeps the rest simple.
-        self.id = identify(self._child.pid) or ProcessId(self._child.pid, "gone")
         return self.id
 
     def adopt(self, process: ProcessId) -> None:

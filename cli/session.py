@@ -95,17 +95,10 @@ class Session:
     def temporary_cluster(self, brokers: int) -> Iterator[EmbeddedCluster]:
         """An embedded cluster that serves, in a folder of its own; nothing is left of it. What EmbeddedCluster
         raises."""
-        import tempfile
+        from strandline.cli.temporary_cluster import temporary_cluster
 
-        from strandline.cli.cluster import EmbeddedCluster
-
-        with tempfile.TemporaryDirectory(prefix="strandline-") as folder:
-            cluster = EmbeddedCluster(Path(folder) / "cluster", brokers)
-            try:
-                cluster.start()
-                yield cluster
-            finally:
-                cluster.stop(timeout_s=1.0)
+        with temporary_cluster(brokers) as cluster:
+            yield cluster
 
     def registered_brokers(self, zookeeper_connect: str, timeout_ms: int) -> dict[int, int]:
         """Broker id → when it registered, by its clock. CoordinationError where ZooKeeper does not answer."""

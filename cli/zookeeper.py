@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from strandline.cli.java import find_java
@@ -67,8 +68,9 @@ class EmbeddedZooKeeper:
         """Use this port or fail: its clients know it."""
         self.port, self._port_is_given = port, True
 
-    def start(self, timeout_s: float = 60.0) -> None:
-        """Start and wait until it serves. ProcessFailed, JavaNotFound, ZooKeeperJarsMissing."""
+    def start(self, timeout_s: float = 60.0, on_launched: Callable[[], object] = lambda: None) -> None:
+        """Start and wait until it serves. on_launched: called when its process is there, on a port that may prove to be
+        taken; then again with the next. ProcessFailed, JavaNotFound, ZooKeeperJarsMissing."""
         class_path = _class_path()
         java = find_java()
         (self.folder / "data").mkdir(parents=True, exist_ok=True)
@@ -77,6 +79,7 @@ class EmbeddedZooKeeper:
                 self.port = free_port()
             log_position = self._log_size()
             self._launch(str(java.command), class_path)
+            on_launched()
             if self._wait_until_serving(log_position, timeout_s):
                 self._port_is_given = True  # Its clients know it now: a later start takes this one or fails.
                 return

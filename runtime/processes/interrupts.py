@@ -6,9 +6,10 @@ import _thread
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -84,6 +85,27 @@ def interrupted_after(limit_s: float) -> Iterator[None]:
 
 
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def held_back() -> Iterator[list[int]]:
+    """What tells this process to end waits until what is within is done, and is answered then, once. Yields what has
+    come so far: who has done all that it would end empties that. Interrupts come to the main thread alone, so nothing
+    is held back in another one."""
+    came: list[int] = []
+    with ExitStack() as ending:  # each answer is as before, whatever comes while the others are
+        if threading.current_thread() is threading.main_thread():
+            ending.callback(_answer_first, came)
+            for number in _ENDINGS:
+                if callable(answer := signal.getsignal(number)):
+                    ending.callback(signal.signal, number, answer)
+                    signal.signal(number, lambda number, _: came.append(number))
+        yield came
+
+
+def _answer_first(came: list[int]) -> None:
+    if came:
+        signal.raise_signal(came[0])
 
 
 def obey_no_more() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from strandline.cli.cluster import EmbeddedCluster
 from strandline.cli.process import ProcessFailed
 from strandline.cli.zookeeper import EmbeddedZooKeeper
 from strandline.runtime.loopback import zookeeper_folder
@@ -37,6 +38,22 @@ def test_it_comes_back_on_the_same_port_after_a_kill(tmp_path: Path) -> None:
         server.kill()
         server.start()
         assert server.address == address
+
+
+def test_it_is_recorded_before_it_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever clears up after a command that was killed meanwhile finds it there."""
+
+    def is_cut(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(EmbeddedZooKeeper, "_wait_until_serving", is_cut)
+    cluster = EmbeddedCluster(tmp_path, 1)
+    with pytest.raises(KeyboardInterrupt):
+        cluster.start_zookeeper()
+    recorded = EmbeddedCluster.recorded(tmp_path)
+    assert recorded.zookeeper.process.is_alive
+    recorded.kill()
+    assert not cluster.zookeeper.process.is_alive
 
 
 def test_a_port_in_use_is_named(zookeeper: EmbeddedZooKeeper, tmp_path: Path) -> None:
