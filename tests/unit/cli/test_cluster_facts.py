@@ -40,8 +40,8 @@ class Site:
                     raise REFUSED
                 return of_one(kind, name, *more, **options)
 
-            def describe_topics(names: list[str], *more: Any) -> Any:
-                told = of_topics(names, *more)
+            def describe_topics(names: list[str], *more: Any, **options: Any) -> Any:
+                told = of_topics(names, *more, **options)
                 return {name: REFUSED if f"topic {name}" in self.refusing else each for name, each in told.items()}
 
             self._monkeypatch.setattr(admin, "describe_configs", describe)

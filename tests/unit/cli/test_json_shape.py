@@ -138,7 +138,8 @@ def site(shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(cluster, "down", lambda *_: cluster.EmbeddedCluster(tmp_path))
     monkeypatch.setattr(demo.Demo, "run", lambda self: self._step(1, "starting"))
     monkeypatch.setattr(doctor, "CHECKS", {"first": lambda session, target: "fine"})
-    monkeypatch.setattr(http_client, "get", lambda *_: (200, b'{"waits": []}'))
+    figures = {"/metrics": b"process_cpu_seconds_total 1\n"}
+    monkeypatch.setattr(http_client, "get", lambda _, path, *__: (200, figures.get(path, b'{"waits": []}')))
     archived = ArchiveSummary("t", "07", "archived", 1, (), (), 1, 900, 4, 7, "/o.html")
     restored = RestoreSummary("t", "archived", "t", True, (), 1, 3, 2048, False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from strandline.cli.temporary_cluster import temporary_cluster
 from strandline.runtime.processes.interrupts import held_back
 
 PATIENCE_S = 60
+TESTS = Path(__file__).parents[2]
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
@@ -72,7 +74,8 @@ with temporary_cluster(1) as cluster:
 
 def test_a_command_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
     command = [sys.executable, "-c", IS_KILLED, str(tmp_path)]
-    killed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=PATIENCE_S)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
+    killed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S)
     assert killed.returncode == -signal.SIGKILL
     assert ProcessId(*json.loads(killed.stdout)).wait_gone(PATIENCE_S)
 
