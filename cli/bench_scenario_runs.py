@@ -8,7 +8,7 @@ cluster that was started for this.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,7 +19,9 @@ from strandline.cli.bench_round_trips import RoundTrips
 from strandline.cli.bench_run import Report, RunOptions, delete
 from strandline.cli.bench_scenario_tables import RECORDS, ROUND_TRIPS, VALUE_BYTES, Row, Scenario
 from strandline.cli.options import LOOK_TIMEOUT_MS
+from strandline.cli.process import ProcessFailed
 from strandline.cli.session import Session
+from strandline.cli.wording import sized
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.histogram import Histogram
 
@@ -35,6 +37,12 @@ BLOW_AT = 1 / 3
 """Of the records are settled when brokers are killed."""
 DOWN_S = 5.0
 """How long brokers that are started again are away."""
+LOOK_AT_MEMBERS_S = 1.0
+"""How often it is looked whether a broker has ended by itself."""
+MOST_RECORD_BYTES = VALUE_BYTES + 100
+"""On a disk: a batch of one record has a head of its own."""
+OTHER_BYTES = 256 * 1024 * 1024
+"""For logs, and for topics of few records that are deleted faster than they are unlinked."""
 INTERVAL_S = 0.5
 QUIET_S = 10.0
 POLL_MS = 100
@@ -97,7 +105,12 @@ class Blows:
     @property
     def killed(self) -> int:
         """How many were."""
-        return 0 if self._killed_s is None else self._row.killed
+        return len(self.away)
+
+    @property
+    def away(self) -> list[int]:
+        """Who ended because of it."""
+        return [] if self._killed_s is None else self.victims
 
     @property
     def lacking(self) -> str:
@@ -133,6 +146,19 @@ class Blows:
 def window(records: int) -> int:
     """How many may be under way: of few records few, so that they are not all sent before anything can happen."""
     return min(MOST_UNDER_WAY, records // 10)
+
+
+def records_of(scenario: Scenario, scale: float) -> int:
+    """Of each of its rows."""
+    return max(FEWEST_RECORDS, round((ROUND_TRIPS if scenario.number == 6 else RECORDS) * scale))
+
+
+def room_bytes(scenarios: Sequence[Scenario], scale: float) -> int:
+    """What brokers of this machine need for these, together: while the largest row is run, the one before may not have
+    been unlinked yet."""
+    rows = ((records_of(scenario, scale), row) for scenario in scenarios for row in scenario.rows)
+    largest = max((records + WARM_UP) * row.replicas for records, row in rows)
+    return 2 * largest * MOST_RECORD_BYTES + OTHER_BYTES
 
 
 class RowReport(Report):
@@ -172,25 +198,40 @@ class Runner:
         self._scale = scale
         self._tell = tell
         self._topics = 0
+        self._looked_s = 0.0
+
+    def ended(self, away: Sequence[int] = ()) -> str:
+        """Who of the cluster that was started for this has ended by itself, with the last line of its log; empty: none
+        has. away: brokers that were killed."""
+        if self._cluster is None:
+            return ""
+        brokers = [daemon for broker_id, daemon in self._cluster.brokers.items() if broker_id not in away]
+        for daemon in (self._cluster.zookeeper.process, *brokers):
+            if not daemon.is_alive:
+                folder, free_bytes = self._session.temporary_room()
+                return f"{daemon.name} ended: {daemon.last_log_line()}; {sized(free_bytes)} are free in {folder}"
+        return ""
 
     def run(self, scenario: Scenario, row: Row, brokers: int) -> Outcome:
         """What became of it; brokers: how many live. KeyboardInterrupt."""
-        from strandline.cli.process import ProcessFailed
         from strandline.client.errors import ClientError
 
         if row.replicas > brokers:
             return Outcome(row, skipped=f"needs {row.replicas} brokers, here are {brokers}")
         if row.killed and self._cluster is None:
             return Outcome(row, skipped="kills brokers, so it needs a cluster of its own: --embedded")
-        blows = Blows(self._cluster, row, self._records()) if row.killed and self._cluster is not None else None
+        records = records_of(scenario, self._scale)
+        blows = Blows(self._cluster, row, records) if row.killed and self._cluster is not None else None
         try:
             with self._topic(row) as topic:
                 if scenario.number == 6:
-                    outcome = self._round_trips(row, topic)
+                    outcome = self._round_trips(row, topic, records)
+                elif blows is None:
+                    outcome = self._sent(row, topic, records)
                 else:
-                    outcome = self._sent(row, topic) if blows is None else self._broken(row, topic, blows)
+                    outcome = self._broken(row, topic, records, blows)
         except (ClientError, ProcessFailed) as error:  # a broker that is started again may end at once
-            outcome = Outcome(row, error=str(error))
+            outcome = Outcome(row, error=self.ended() or str(error))
         return outcome if blows is None else outcome._replace(killed=blows.killed, is_restarted=blows.is_restarted)
 
     @contextmanager
@@ -212,22 +253,26 @@ class Runner:
                     raise
                 yield name
             finally:
-                if is_there:
+                if is_there and not self.ended():  # else nobody answers, and it goes with the cluster
                     delete(admin, name)
 
-    def _records(self, of: int = RECORDS) -> int:
-        return max(FEWEST_RECORDS, round(of * self._scale))
+    def _look(self, settled: int, records: int, away: Sequence[int] = ()) -> None:
+        """While records are sent. ProcessFailed where a broker has ended by itself."""
+        self._tell(settled, records)
+        if (now_s := self._session.monotonic()) - self._looked_s >= LOOK_AT_MEMBERS_S:
+            self._looked_s = now_s
+            if why := self.ended(away):
+                raise ProcessFailed(why)
 
     # --- Scenarios 1 to 4 --------------------------------------------------------------------------------------
 
-    def _sent(self, row: Row, topic: str) -> Outcome:
-        records = self._records()
+    def _sent(self, row: Row, topic: str, records: int) -> Outcome:
         what = load(VALUE_BYTES, 0)
         warm_up = min(WARM_UP, records // 10)
         self._send(row._replace(retries=None), topic, what, Schedule(warm_up, None, None, PER_CALL), RowReport(
-            self._session, lambda now_s, settled: None
+            self._session, lambda now_s, settled: self._look(0, records)
         ))  # fmt: skip
-        report = RowReport(self._session, lambda now_s, settled: self._tell(settled, records))
+        report = RowReport(self._session, lambda now_s, settled: self._look(settled, records))
         result = self._send(row, topic, what, Schedule(records, None, None, PER_CALL), report)
         return Outcome(row, result=result)
 
@@ -250,8 +295,7 @@ class Runner:
 
     # --- Scenario 5 --------------------------------------------------------------------------------------------
 
-    def _broken(self, row: Row, topic: str, blows: Blows) -> Outcome:
-        records = self._records()
+    def _broken(self, row: Row, topic: str, records: int, blows: Blows) -> Outcome:
         moved_s = pause_s = 0.0
         moved_at = -1
 
@@ -261,7 +305,7 @@ class Runner:
                 moved_s, moved_at = now_s, settled
             pause_s = max(pause_s, now_s - moved_s)
             blows.deal(settled, now_s)
-            self._tell(settled, records)
+            self._look(settled, records, blows.away)
 
         report = RowReport(self._session, look)
         what = Numbered(self._session.run_id(), VALUE_BYTES)
@@ -283,9 +327,8 @@ class Runner:
 
     # --- Scenario 6 --------------------------------------------------------------------------------------------
 
-    def _round_trips(self, row: Row, topic: str) -> Outcome:
-        records = self._records(ROUND_TRIPS)
-        report = RowReport(self._session, lambda now_s, settled: self._tell(settled, records))
+    def _round_trips(self, row: Row, topic: str, records: int) -> Outcome:
+        report = RowReport(self._session, lambda now_s, settled: self._look(settled, records))
         with self._session.consumer(self._servers) as consumer:
             producer = self._session.producer(self._servers, acks=row.acks, linger_ms=0)
             schedule = Schedule(records, None, None, 1)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 EXIT_FAILED = 1
 DRAW_EVERY_S = 0.1
 ALL = tuple(map(str, range(1, 7)))
+INTERRUPTED = "interrupted"
 
 
 @click.command(
@@ -47,7 +48,8 @@ ALL = tuple(map(str, range(1, 7)))
 @click.option(
     "--embedded",
     is_flag=True,
-    help="Start four brokers for it on this machine, in a folder for temporary files, and remove them afterwards.",
+    help="Start four brokers for it on this machine, in the folder for temporary files ($TMPDIR), and remove them "
+    "afterwards. They need 1.1 GiB there at --scale 0.1, 8.6 GiB at 1; it is refused where they are not free.",
 )
 @click.option("--scenario", "numbers", multiple=True, type=click.Choice(ALL), help="This one only; may be repeated.")
 @click.option(
@@ -81,27 +83,54 @@ def scenarios(
     from strandline.cli.bench_scenario_tables import SCENARIOS
 
     wanted = [each for each in SCENARIOS if not numbers or str(each.number) in numbers]
-    with _cluster(session, bootstrap, embedded) as (servers, cluster):
+    with _cluster(session, bootstrap, wanted, scale, embedded=embedded) as (servers, cluster):
         with session.admin(servers, default_api_timeout_ms=LOOK_TIMEOUT_MS) as admin:
             brokers = len(admin.describe_cluster().brokers)
-        done, interrupted = _run(session, servers, cluster, brokers, wanted, scale)
+        ran = _run(session, servers, cluster, brokers, wanted, scale)
     where = f"{brokers} brokers, started for this on one machine" if embedded else f"{brokers} brokers at {servers}"
-    _tell(done, page, output, scale, where, brokers, embedded=embedded, interrupted=interrupted)
-    if interrupted:
+    _tell(ran, page, output, scale, where, brokers, embedded=embedded)
+    if ran.is_interrupted:
         ctx.exit(EXIT_INTERRUPTED)
-    if any(outcome.has_failed for _, outcomes in done for outcome in outcomes):
+    if ran.cut or any(outcome.has_failed for _, outcomes in ran.done for outcome in outcomes):
         ctx.exit(EXIT_FAILED)
 
 
+class Ran(NamedTuple):
+    """What became of each row that was begun, how many were wanted, and why the rest was not run, if it was not."""
+
+    done: list[tuple[Scenario, list[Outcome]]]
+    wanted: int
+    cut: str = ""
+
+    @property
+    def is_interrupted(self) -> bool:
+        return self.cut == INTERRUPTED
+
+    @property
+    def rows(self) -> str:
+        """`2 of 37: interrupted`."""
+        count = f"{sum(len(outcomes) for _, outcomes in self.done)} of {self.wanted}"
+        return f"{count}: {self.cut}" if self.cut else count
+
+
 @contextmanager
-def _cluster(session: Session, bootstrap: str | None, embedded: bool) -> Iterator[tuple[str, EmbeddedCluster | None]]:
-    """Where it is, and the cluster itself where it was started for this."""
+def _cluster(
+    session: Session, bootstrap: str | None, wanted: Sequence[Scenario], scale: float, *, embedded: bool
+) -> Iterator[tuple[str, EmbeddedCluster | None]]:
+    """Where it is, and the cluster itself where it was started for this. ClickException: there is no room for it."""
     if not embedded:
         yield bootstrap_of(session, bootstrap), None
         return
+    from strandline.cli.bench_scenario_runs import room_bytes
     from strandline.cli.bench_scenario_tables import BROKERS
 
-    click.echo(f"starting {BROKERS} brokers", err=True)
+    needed_bytes, (folder, free_bytes) = room_bytes(wanted, scale), session.temporary_room()
+    room = f"need {sized(needed_bytes)} in {folder}, where {sized(free_bytes)} are free"
+    if needed_bytes > free_bytes:
+        raise click.ClickException(
+            f"{BROKERS} brokers {room}; give a smaller --scale, or name a larger folder in $TMPDIR"
+        )
+    click.echo(f"starting {BROKERS} brokers, which {room}", err=True)
     with session.temporary_cluster(BROKERS) as cluster:
         try:
             yield cluster.bootstrap_servers, cluster
@@ -116,11 +145,12 @@ def _run(
     brokers: int,
     wanted: Sequence[Scenario],
     scale: float,
-) -> tuple[list[tuple[Scenario, list[Outcome]]], bool]:
-    """What became of each row, and whether somebody interrupted it."""
+) -> Ran:
+    """All rows, unless somebody interrupts it or the cluster is not whole any more."""
     from strandline.cli.bench_scenario_runs import Runner
 
-    shown = _Shown(session, sum(len(each.rows) for each in wanted))
+    rows = sum(len(each.rows) for each in wanted)
+    shown = _Shown(session, rows)
     runner = Runner(session, servers, cluster, scale, shown.records)
     done: list[tuple[Scenario, list[Outcome]]] = []
     try:
@@ -130,11 +160,13 @@ def _run(
             for place, row in enumerate(scenario.rows, 1):
                 shown.begin(f"scenario {scenario.number}, row {place} of {len(scenario.rows)}")
                 outcomes.append(runner.run(scenario, row, brokers))
+                if why := runner.ended():
+                    return Ran(done, rows, why)
     except KeyboardInterrupt:
-        return done, True
+        return Ran(done, rows, INTERRUPTED)
     finally:
         shown.stop()
-    return done, False
+    return Ran(done, rows)
 
 
 class _Shown:
@@ -168,30 +200,23 @@ class _Shown:
             self._bar.stop()
 
 
-def _tell(
-    done: Sequence[tuple[Scenario, Sequence[Outcome]]],
-    page: Path | None,
-    output: str,
-    scale: float,
-    where: str,
-    brokers: int,
-    *,
-    embedded: bool,
-    interrupted: bool,
-) -> None:
+def _tell(ran: Ran, page: Path | None, output: str, scale: float, where: str, brokers: int, *, embedded: bool) -> None:
     from strandline.cli.bench_scenario_tables import RECORDS, VALUE_BYTES
     from strandline.cli.bench_scenario_text import scenario_fields, table_of
 
+    if ran.cut:
+        click.echo(f"strandline: rows that were run: {ran.rows}", err=True)
     if page is not None:
         from strandline.cli.bench_scenario_page import scenarios_page
 
         settings = {
+            "rows": ran.rows,
             "scale": f"{scale:g} of {RECORDS:,} records a row",
             "value": sized(VALUE_BYTES),
             "here": f"{where}; {os.cpu_count()} cores where the client runs",
             "text": "Kafka 0.10.1.0, four brokers and a client of 24 cores each, 1 kB",
         }
-        page.write_text(scenarios_page(done, settings), encoding="utf-8")
+        page.write_text(scenarios_page(ran.done, settings), encoding="utf-8")
     if output == "json":
         show_json(
             "bench.scenarios",
@@ -199,12 +224,12 @@ def _tell(
             value_bytes=VALUE_BYTES,
             brokers=brokers,
             embedded=embedded,
-            interrupted=interrupted,
-            scenarios=[scenario_fields(*each) for each in done],
+            interrupted=ran.is_interrupted,
+            scenarios=[scenario_fields(*each) for each in ran.done],
         )
         return
     click.echo(f"{where}; scale {scale:g}")
-    for scenario, outcomes in done:
+    for scenario, outcomes in ran.done:
         click.echo(f"\n{scenario.number}. {scenario.title}")
         columns, rows, numbers = table_of(scenario, outcomes)
         if rows:

@@ -100,6 +100,14 @@ class Session:
         with temporary_cluster(brokers) as cluster:
             yield cluster
 
+    def temporary_room(self) -> tuple[str, int]:
+        """The folder in which `temporary_cluster` makes its own, and how many bytes are free there."""
+        import shutil
+        import tempfile
+
+        folder = tempfile.gettempdir()
+        return folder, shutil.disk_usage(folder).free
+
     def registered_brokers(self, zookeeper_connect: str, timeout_ms: int) -> dict[int, int]:
         """Broker id → when it registered, by its clock. CoordinationError where ZooKeeper does not answer."""
         from strandline.cli.doctor_zookeeper import registered_brokers

@@ -35,7 +35,9 @@ def temporary_cluster(brokers: int) -> Iterator[EmbeddedCluster]:
     with held_back():
         folder = Path(tempfile.mkdtemp(prefix="strandline-"))
         keeper = _start_keeper(folder)
-    cluster = EmbeddedCluster(folder / CLUSTER_FOLDER, brokers)
+    # Deleted topics go at once: by default those of a minute would stay, and fill the folder.
+    properties = {"log.segment.delete.delay.ms": "0"}
+    cluster = EmbeddedCluster(folder / CLUSTER_FOLDER, brokers, properties=properties)
     try:
         cluster.start()
         yield cluster

@@ -8,20 +8,27 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from strandline.cli.bench_load import Numbered, Windowed
 from strandline.cli.bench_measure import Measurement, Result
-from strandline.cli.bench_scenario_runs import DOWN_S, Blows, Landed, Outcome, window
+from strandline.cli.bench_scenario_runs import DOWN_S, Blows, Landed, Outcome, room_bytes, window
 from strandline.cli.bench_scenario_tables import LATENCY_FIGURES, READER_MS, SCENARIOS, SENDER_MS, Row, Scenario
 from strandline.cli.bench_scenario_text import label, landed_text, note, ratios, table_of
+from strandline.cli.cluster import EmbeddedCluster
+from strandline.cli.cluster_overrides import checked
 from strandline.cli.process import ProcessFailed
+from strandline.cli.session import Session
+from strandline.cli.wording import sized
 from strandline.protocol.types import TopicPartition
+from strandline.runtime.config.reading import load_broker_config
 from unit.cli.conftest import NOW_MS, FakeCluster, Shell
 
 OWN = f"bench-{NOW_MS}-"
+ROOM_BYTES = 300 * 1024 * 1024
 
 
 @pytest.fixture(autouse=True)
@@ -217,6 +224,8 @@ def test_ctrl_c_shows_what_was_measured_and_deletes_the_topic(
     assert (ran.code, len(created), cluster.topics) == (130, 3, {})
     assert sum(line.startswith("-1 ") for line in ran.out.splitlines()) == 2, "rows"
     assert "Six scenarios" in page.read_text() and "28,511" in page.read_text()
+    assert "strandline: rows that were run: 2 of 37: interrupted\n" in ran.err
+    assert "<td>2 of 37: interrupted</td>" in page.read_text()
 
 
 def interrupt() -> None:
@@ -245,7 +254,12 @@ def recorded(shell: Shell, then: Callable[[list[Any]], None] = lambda names: Non
 
 
 class Daemon:
-    is_alive = True
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_alive = True
+
+    def last_log_line(self) -> str:
+        return "no space left"
 
 
 class Killable:
@@ -256,7 +270,8 @@ class Killable:
     def __init__(self, when_killed: Callable[[], None] = lambda: None, cannot_start: int = 0) -> None:
         self._cannot_start = cannot_start
         self.broker_ids = [1, 2, 3, 4]
-        self.brokers = {each: Daemon() for each in self.broker_ids}
+        self.brokers = {each: Daemon(f"broker {each}") for each in self.broker_ids}
+        self.zookeeper = SimpleNamespace(process=Daemon("ZooKeeper"))
         self.happened: list[str] = []
         self._when_killed = when_killed
 
@@ -287,6 +302,7 @@ def with_a_cluster_of_its_own(
         yield own
 
     monkeypatch.setattr(shell.session, "temporary_cluster", temporary_cluster)
+    monkeypatch.setattr(shell.session, "temporary_room", lambda: ("/tmp", ROOM_BYTES))
     return own
 
 
@@ -368,17 +384,68 @@ def acknowledged_in_pauses(shell: Shell) -> None:
     shell.session.producer, shell.session.sleep = producer, pause
 
 
-def test_a_broker_that_cannot_be_started_again_ends_its_row_and_no_other(
+def test_a_broker_that_cannot_be_started_again_ends_the_run(
     shell: Shell, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_a_cluster_of_its_own(shell, monkeypatch, Killable(cannot_start=3))
     cluster.is_readable = True
-    chosen = ("--scenario", "4", "--scenario", "5")
+    chosen = ("--scenario", "4", "--scenario", "5", "--scenario", "6")
     ran = shell("bench", "scenarios", "--embedded", *chosen, "--scale", "0.0001", "--output", "json")
     assert ran.code == 1
     fourth, fifth = (each["rows"] for each in json.loads(ran.out)["scenarios"])
     assert all(each["records"] == 100 for each in fourth)
-    assert [each["error"] for each in fifth] == ["broker 3 ended with exit code 1"] * 3
+    ended = "broker 3 ended: no space left; 300.0 MiB are free in /tmp"
+    assert [each["error"] for each in fifth] == [ended]
+    assert f"strandline: rows that were run: 6 of 9: {ended}\n" in ran.err
+
+
+def test_a_member_that_ends_by_itself_ends_the_run_while_its_row_still_waits(
+    shell: Shell, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = with_a_cluster_of_its_own(shell, monkeypatch)
+    cluster.waiting = 1  # flushes time out, for ever
+    pause = shell.session.monotonic
+
+    def end() -> float:
+        own.zookeeper.process.is_alive = shell.session.clock < 5
+        return pause()
+
+    monkeypatch.setattr(shell.session, "monotonic", end)
+    ran = shell("bench", "scenarios", "--embedded", "--scenario", "4", "--scale", "0.0001")
+    assert ran.code == 1
+    assert ran.err.endswith("1 of 5: ZooKeeper ended: no space left; 300.0 MiB are free in /tmp\n")
+    assert len(cluster.topics) == 1, "nobody is asked to delete it"
+
+
+def test_without_room_for_the_largest_rows_nothing_is_started(
+    shell: Shell, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_a_cluster_of_its_own(shell, monkeypatch)
+    chosen = ("bench", "scenarios", "--embedded", "--scenario", "2", "--scale")
+    assert shell(*chosen, "0.0001").err == (
+        "starting 4 brokers, which need 265.4 MiB in /tmp, where 300.0 MiB are free\n"
+    )
+    ran = shell(*chosen, "0.01")
+    assert (ran.code, ran.err) == (
+        1,
+        "strandline: 4 brokers need 350.3 MiB in /tmp, where 300.0 MiB are free; give a smaller --scale, or name a "
+        "larger folder in $TMPDIR\n",
+    )
+
+
+def test_how_much_room_is_needed_is_told_before(shell: Shell) -> None:
+    told = " ".join(shell("bench", "scenarios", "--help").out.split())
+    room = [sized(room_bytes(SCENARIOS, scale)) for scale in (0.1, 1)]
+    assert "They need {} there at --scale 0.1, {} at 1;".format(*room) in told
+
+
+def test_a_temporary_cluster_unlinks_deleted_topics_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for change in ("start", "stop"):
+        monkeypatch.setattr(EmbeddedCluster, change, lambda cluster, **_: None)
+    with Session().temporary_cluster(4) as cluster:
+        assert checked(cluster.properties, cluster.own_properties(1)) == []
+        config = load_broker_config({**cluster.own_properties(1), **cluster.properties})
+        assert config.log_segment_delete_delay_ms == 0
 
 
 def test_a_cluster_of_its_own_and_another_one_exclude_each_other(shell: Shell) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 class OneSleeper:
     """In place of an EmbeddedCluster: one process, which is interrupted before and after it is killed."""
 
-    def __init__(self, folder: Path, brokers: int) -> None:
+    def __init__(self, folder: Path, brokers: int, *, properties: Mapping[str, str] | None = None) -> None:
         self.folder = folder
         self.daemon = Daemon("broker 1", folder / "broker.log")
 
