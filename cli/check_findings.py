@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from strandline.cli.cluster_facts import ClusterFacts
 
 
 class Unknown(NamedTuple):
@@ -16,3 +20,9 @@ class Advice(NamedTuple):
 
 
 Found = str | Unknown | Advice
+
+
+def none_of(missing: Mapping[int, str], facts: ClusterFacts) -> Unknown:
+    """missing: who does not tell, and why."""
+    who = "no broker tells" if set(missing) >= set(facts.brokers) else "not seen everywhere"
+    return Unknown(f"{who}: {'; '.join(f'broker {each}: {why}' for each, why in missing.items())}")

@@ -13,26 +13,21 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from strandline.broker.admin import remedies
-from strandline.cli.check_findings import Advice, Found, Unknown
-from strandline.cli.cluster_facts import MIN_ISR, THROTTLED, UNCLEAN, ClusterFacts
+from strandline.cli.check_findings import Advice, Found, Unknown, none_of
+from strandline.cli.cluster_facts import MIN_ISR, THROTTLED, UNCLEAN, ClusterFacts, problems_told
 from strandline.cli.cluster_picture import named
-from strandline.cli.cluster_problems import is_understood, problems_in
-from strandline.cli.disk_growth import ends_in_time
+from strandline.cli.cluster_problems import is_understood
+from strandline.cli.disk_checks import FULL, directories, disks
 from strandline.cli.group_checks import growing_lag, restless_groups
 from strandline.cli.layout_checks import each_partition, leaders, spread
-from strandline.cli.wording import counted, lasting, sized
+from strandline.cli.wording import counted, lasting
 from strandline.protocol.types import NO_BROKER, TopicPartition
 
 if TYPE_CHECKING:
     from strandline.client.metadata import PartitionView
 
 LARGEST_SKEW_MS = 1_000
-WATCHED_PART = 0.5
-"""Of a volume: while more is left its growth alarms nobody, as in the rules for Prometheus."""
-DAY_S = 86_400
 WANTED_COPIES = 3
-FULL = ("full", "nearly full")
-"""What brokers call a volume on which room must be made."""
 ALIKE = (
     *("auto.create.topics.enable", "compression.type", "default.replication.factor", "log.cleanup.policy"),
     *("log.retention.bytes", "log.retention.ms", "message.max.bytes", "min.insync.replicas", "num.partitions"),
@@ -43,7 +38,7 @@ ALIKE = (
 
 class Check(NamedTuple):
     """kinds, subject: of the problems that brokers tell, those of these kinds, or whose subject ends so, are the same
-    fault: they know since when."""
+    fault: they know since when. Of kinds `found_by` tells what `find` does not see."""
 
     name: str
     is_fault: bool
@@ -168,13 +163,7 @@ def _unless_untold(
     asked = facts.statuses if told is None else told
     reasons = {**facts.untold, **why}
     missing = {each: reasons.get(each, "its answer lacks it") for each in facts.brokers if each not in asked}
-    return _none_of(missing, facts) if missing else ""
-
-
-def _none_of(missing: Mapping[int, str], facts: ClusterFacts) -> Unknown:
-    """missing: who does not tell, and why."""
-    who = "no broker tells" if set(missing) >= set(facts.brokers) else "not seen everywhere"
-    return Unknown(f"{who}: {'; '.join(f'broker {each}: {why}' for each, why in missing.items())}")
+    return none_of(missing, facts) if missing else ""
 
 
 def configurations(facts: ClusterFacts) -> Found:
@@ -191,7 +180,7 @@ def configurations(facts: ClusterFacts) -> Found:
         return named(differing)
     why = {**facts.broker_configs_untold, **facts.unheard}
     missing = {each: why.get(each, "no answer") for each in facts.brokers if each not in facts.broker_configs}
-    return _none_of(missing, facts) if missing else ""
+    return none_of(missing, facts) if missing else ""
 
 
 # --- Partitions ------------------------------------------------------------------------------------------------------
@@ -251,12 +240,15 @@ def _missing(facts: ClusterFacts, tp: TopicPartition, view: PartitionView) -> li
 
 
 def refused(facts: ClusterFacts) -> str:
-    """By what the controller knows, and by what brokers tell of logs that failed later."""
+    """By what the controller knows, and by what brokers tell of logs that failed later; the first ones have a line
+    each there, the others of a broker share one."""
     found = {(str(tp), each): why for tp, view in each_partition(facts) for each, why in view.refused_replicas.items()}
     for problem in problems_told(facts):
         if problem["kind"] == "log":
             found.setdefault((problem["where"], problem["broker"]), problem["what"])
-    return named((f"{where} on broker {each}: {why}" for (where, each), why in found.items()), most=3)
+    text = named((f"{where} on broker {each}: {why}" for (where, each), why in found.items()), most=3)
+    more = [f"broker {each['broker']}: {each['what']}" for each in problems_told(facts) if each["kind"] == "more logs"]
+    return "; ".join([*([text] if text else ()), *more])
 
 
 def racks(facts: ClusterFacts) -> str:
@@ -339,72 +331,35 @@ def throttles(facts: ClusterFacts) -> Found:
     return named(found) or _unless_configs_untold(facts)
 
 
-# --- Disks ------------------------------------------------------------------------------------------------------------
-
-
-def directories(facts: ClusterFacts) -> Found:
-    found = "; ".join(
-        f"broker {broker_id}: {each.error}"
-        for broker_id, of_broker in facts.after.directories.items()
-        for each in of_broker
-        if each.error
-    )
-    return found if found or not facts.unheard else _none_of(facts.unheard, facts)
-
-
-def disks(facts: ClusterFacts) -> Found:
-    """What is nearly full, here or to its broker, which calls it so until there is more room again; as advice, what may
-    be within a day: a few seconds say little of a day, but whose volume is more than half full had better look."""
-    found, soon = [], []
-    full = {(each["broker"], each["where"]) for each in problems_told(facts) if each["kind"] in FULL}
-    lasted_s = max(facts.after.disks_at_s - facts.before.disks_at_s, 1.0)
-    missing = {each: facts.unheard.get(each, "no answer") for each in facts.brokers}
-    for broker_id, of_broker in facts.after.directories.items():
-        missing.pop(broker_id, None)
-        earlier = {each.path: each for each in facts.before.directories.get(broker_id, ())}
-        for each in of_broker:
-            if each.total_bytes <= 0 or each.usable_bytes < 0:
-                if each.error is None:
-                    missing[broker_id] = f"it does not say how large the volume of {each.path} is"
-                continue
-            where = f"{each.path} of broker {broker_id} has {sized(each.usable_bytes)} left"
-            was = earlier.get(each.path, each)
-            per_s = (was.usable_bytes - each.usable_bytes) / lasted_s if was.usable_bytes >= 0 else 0
-            if each.usable_bytes < remedies.NEARLY_FULL_PART * each.total_bytes or (broker_id, each.path) in full:
-                found.append(where)
-            elif (
-                per_s > 0
-                and each.usable_bytes < min(WATCHED_PART * each.total_bytes, DAY_S * per_s)
-                and not ends_in_time(was, each, facts.topic_configs)
-            ):
-                soon.append(f"{where}, full in {lasting(each.usable_bytes / per_s)} should {sized(per_s)}/s go on")
-    if found:
-        return "; ".join(found + soon)
-    if soon:
-        return Advice("; ".join(soon))
-    return _none_of(missing, facts) if missing else ""
-
-
 # --- What brokers tell -----------------------------------------------------------------------------------------------
 
 
-def problems_told(facts: ClusterFacts) -> list[dict[str, Any]]:
-    """By all that tell, each with its `broker`."""
-    return [each for broker_id, status in facts.statuses.items() for each in problems_in(broker_id, status)]
+def found_by(check: Check, facts: ClusterFacts) -> Found:
+    """What the check finds; where that is nothing, or unknown, what brokers tell of its kinds: another source that does
+    not see a fault makes none of it well."""
+    found = check.find(facts)
+    if found and not isinstance(found, Unknown):
+        return found
+    return _as_told([each for each in problems_told(facts) if each["kind"] in check.kinds]) or found
+
+
+def _as_told(problems: Collection[Mapping[str, Any]]) -> Found:
+    """A fault if any is an error, else advice; "" where there are none."""
+    text = named(
+        (f"broker {each['broker']}, {each['where']}: {each['what']} ({each['remedy']})" for each in problems), most=3
+    )
+    return text if not problems or any(each["level"] == "error" for each in problems) else Advice(text)
 
 
 def told(facts: ClusterFacts) -> Found:
     """What no other check looks for: only the broker knows it."""
     looked_for = {kind for check in CLUSTER_CHECKS if check.find is not told for kind in check.kinds}
     others = [each for each in problems_told(facts) if each["kind"] not in looked_for]
-    text = named(
-        (f"broker {each['broker']}, {each['where']}: {each['what']} ({each['remedy']})" for each in others), most=3
-    )
     if not others:
         tell = [each for each, status in facts.statuses.items() if is_understood(status)]
         why = {each: "it tells problems in another form" for each in _who_tell(facts, "problems") if each not in tell}
         return _unless_untold(facts, tell, why)
-    return text if any(each["level"] == "error" for each in others) else Advice(text)
+    return _as_told(others)
 
 
 def _brokers(ids: Iterable[int]) -> str:

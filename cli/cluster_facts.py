@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from strandline.cli.admin_ports import admin_ports, from_each, status_of
 from strandline.cli.cluster_picture import nobody_controls, topics_and_ongoing
-from strandline.cli.cluster_problems import LAST_MOMENT_MS
+from strandline.cli.cluster_problems import LAST_MOMENT_MS, problems_in
 from strandline.cli.disk_growth import BOUNDS
 from strandline.cli.options import LOOK_TIMEOUT_MS
 from strandline.protocol.types import NO_BROKER, TopicPartition
@@ -89,6 +89,11 @@ class ClusterFacts:
     is_led: bool = True
     topic_configs_untold: Mapping[str, str] = field(default_factory=dict)
     broker_configs_untold: Mapping[int, str] = field(default_factory=dict)
+
+
+def problems_told(facts: ClusterFacts) -> list[dict[str, Any]]:
+    """By all that tell, each with its `broker`."""
+    return [each for broker_id, status in facts.statuses.items() for each in problems_in(broker_id, status)]
 
 
 def cluster_facts(session: Session, admin: Admin, consumer: Consumer, named: Mapping[int, Address]) -> ClusterFacts:

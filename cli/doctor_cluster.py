@@ -18,8 +18,8 @@ import click
 
 from strandline.cli.admin_ports import check_named, named_ports
 from strandline.cli.check_findings import Advice, Unknown
-from strandline.cli.cluster_checks import CLUSTER_CHECKS, Check, problems_told
-from strandline.cli.cluster_facts import ClusterFacts, cluster_facts
+from strandline.cli.cluster_checks import CLUSTER_CHECKS, Check, found_by
+from strandline.cli.cluster_facts import ClusterFacts, cluster_facts, problems_told
 from strandline.cli.cluster_problems import since_text
 from strandline.cli.options import show_json
 from strandline.cli.session import Session
@@ -82,7 +82,7 @@ def said_once(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
 
 
 def _verdict(check: Check, facts: ClusterFacts) -> Verdict:
-    found = check.find(facts)
+    found = found_by(check, facts)
     if isinstance(found, Unknown):
         return Verdict(check.name, "?", found.why)
     if not found:

@@ -423,7 +423,7 @@ def test_without_room_for_the_largest_rows_nothing_is_started(
     with_a_cluster_of_its_own(shell, monkeypatch)
     chosen = ("bench", "scenarios", "--embedded", "--scenario", "2", "--scale")
     assert shell(*chosen, "0.0001").err == (
-        "starting 4 brokers, which need 265.4 MiB in /tmp, where 300.0 MiB are free\n"
+        "starting 4 brokers, which need 265.4 MiB in /tmp, where 300.0 MiB are free\nstopping the brokers\n"
     )
     ran = shell(*chosen, "0.01")
     assert (ran.code, ran.err) == (
