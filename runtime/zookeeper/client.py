@@ -303,10 +303,10 @@ class KazooCoordination(PreparedWrites[Call]):
             if isinstance(call.result, Exception):
                 raise typed_error(call.result, operation, f"{chunk[0]} … {chunk[-1]}")
             results += call.result
-        for path, (index, result) in zip(paths, enumerate(results), strict=True):
-            if isinstance(result, Exception):
-                results[index] = typed_error(result, operation, path)
-        return results
+        return [
+            typed_error(result, operation, path) if isinstance(result, Exception) else result
+            for path, result in zip(paths, results, strict=True)
+        ]
 
     async def sync(self, path: str = "/") -> None:
         await self._one("sync", path, wire.Sync(self._at(path)))
