@@ -130,7 +130,10 @@ class Flushes:
         self._epochs = epochs
         self._producers = producers
         self._epochs_version = 0  # of the epoch cache as `leader-epoch-checkpoint` has it
-        self._sealed = False  # a segment was sealed since the last plan: it is synced soon (Kafka's roll does the same)
+        # Whether a segment was sealed since the last plan: it is synced soon, as in Kafka, whose roll does it. Of an
+        # earlier life that ended before the sync, nothing else would do it while the log rests, and nothing of it
+        # would be compacted.
+        self._sealed = recovery_point < segments.active.base_offset
         self._plans: list[FlushPlan] = []
 
     def due_ms(self, since_ms: int, log_end_offset: int, config: LogConfig) -> float:

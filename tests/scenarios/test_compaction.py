@@ -94,6 +94,21 @@ async def test_a_follower_that_was_away_copies_a_compacted_log_and_may_lead(auto
         assert await consume(cluster, T0, 335) == newest
 
 
+async def test_what_a_killed_broker_had_sealed_is_compacted_though_nothing_is_written_any_more(
+    autojump_clock: Any,
+) -> None:
+    config = {**CONFIG, "log.cleaner.backoff.ms": "3000"}
+    async with MemoryCluster(brokers=1, config=config).running() as cluster:
+        async with cluster.admin() as admin:
+            await admin.create_topic("t", 1, 1)
+        newest = await produce(cluster, "t", 300, 7)
+        cluster.crash(1)
+        assert not cleaned(cluster)
+        await cluster.start_broker(1)
+        await cluster.until(lambda: bool(cleaned(cluster)), "cleaned")
+        assert await consume(cluster, T0, 300) == newest
+
+
 @pytest.mark.parametrize("position", [70, 8])
 async def test_a_log_that_cannot_be_read_is_reported_once_and_the_others_are_cleaned(
     position: int, autojump_clock: Any

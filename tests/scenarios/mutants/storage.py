@@ -12,6 +12,7 @@ CRASHED_STARTS = "../unit/storage/crash/test_crash_points_start.py"
 DAMAGED_TAILS = "../unit/storage/recovery/test_damage_tail.py"
 DIRECTORIES = "../unit/storage/manager/test_log_directories.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
+FLUSHES = "../unit/storage/log/test_flush.py"
 FORBIDDEN_FILES = "../unit/storage/manager/test_forbidden_files.py"
 FOUND_FOLDERS = "../unit/storage/manager/test_found_folders.py"
 FULL_DISKS = "test_full_disks.py"
@@ -429,5 +430,12 @@ MUTANTS = [
         "        self.last_stop = LastStop()\n\n    def mark_unsynced",
         "\n    def mark_unsynced",
         (DIRECTORIES, "test_a_directory_that_cannot_note"),
+    ),
+    Mutant(
+        "what a killed broker had sealed is not synced before the next roll",
+        "storage/log/flush.py",
+        "        self._sealed = recovery_point < segments.active.base_offset\n",
+        "        self._sealed = False\n",
+        (FLUSHES, "test_a_segment_that_a_killed_life_had_sealed_is_due_when_the_log_is_loaded"),
     ),
 ]

@@ -27,6 +27,21 @@ def test_by_default_only_a_sealed_segment_is_due(site: StorageSite) -> None:
     assert log.flush_due_ms(1) == NEVER and log.recovery_point == 1000
 
 
+def test_a_segment_that_a_killed_life_had_sealed_is_due_when_the_log_is_loaded(site: StorageSite) -> None:
+    log = site.log(segment_bytes=10**6)
+    fill(log, 1000)
+    log.roll()
+    log = site.reload()
+    assert (log.recovery_point, log.flush_due_ms(0)) == (0, 0)
+    flush(log)
+    assert log.flush_due_ms(1) == NEVER and log.recovery_point == 1000
+
+
+def test_what_stands_in_the_active_segment_only_is_not_due_when_the_log_is_loaded(site: StorageSite) -> None:
+    fill(site.log(segment_bytes=10**6), 1000)
+    assert site.reload().flush_due_ms(0) == NEVER
+
+
 def test_a_number_of_records_is_due(site: StorageSite) -> None:
     log = site.log(segment_bytes=10**6, flush_messages=10)
     fill(log, 3, count=3)
