@@ -105,7 +105,6 @@ class Flushes:
         "_log",
         "_plans",
         "_producers",
-        "_sealed",
         "_segments",
         "recovery_point",
     )
@@ -130,26 +129,21 @@ class Flushes:
         self._epochs = epochs
         self._producers = producers
         self._epochs_version = 0  # of the epoch cache as `leader-epoch-checkpoint` has it
-        # Whether a segment was sealed since the last plan: it is synced soon, as in Kafka, whose roll does it. Of an
-        # earlier life that ended before the sync, nothing else would do it while the log rests, and nothing of it
-        # would be compacted.
-        self._sealed = recovery_point < segments.active.base_offset
         self._plans: list[FlushPlan] = []
 
     def due_ms(self, since_ms: int, log_end_offset: int, config: LogConfig) -> float:
         """When `plan` should be run if nothing else happens to the log (then it is one of `changed_logs`, and this is
-        asked again): at once where a segment was sealed or `flush.messages` is reached, by `flush.ms`, or NEVER.
+        asked again): at once where a sealed segment is not durable or `flush.messages` is reached, by `flush.ms`, or
+        NEVER. A sealed one is synced soon as in Kafka, whose roll does it; one of a life that was killed before, too.
 
         since_ms: of the last plan, or before the first append after it, by any clock that does not go back."""
         unflushed = log_end_offset - self.recovery_point
         if unflushed <= 0:
             return NEVER
-        if self._sealed or unflushed >= config.flush_messages or any(plan.is_postponed for plan in self._plans):
+        has_sealed = self.recovery_point < self._segments.active.base_offset
+        if has_sealed or unflushed >= config.flush_messages or any(plan.is_postponed for plan in self._plans):
             return since_ms
         return NEVER if config.flush_ms is None else since_ms + config.flush_ms
-
-    def rolled(self) -> None:
-        self._sealed = True
 
     def plan(self, log_end_offset: int, *, final: bool) -> FlushPlan:
         """What makes everything up to the log end durable, to be called off the event loop. (A plan that is dropped
@@ -182,7 +176,6 @@ class Flushes:
             self._producers.snapshots.captured,
             self._producers.publish if final else None,
         )
-        self._sealed = False
         self._plans = [*[plan for plan in self._plans if not plan.is_postponed][-_PLANS_MAX:], plan]
         return plan
 

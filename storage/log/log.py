@@ -312,7 +312,6 @@ class Log:
             raise self.fail("rolling to a new segment failed", error) from error
         self._use_active()
         self._active.first_timestamp_ms = first_timestamp_ms
-        self._flushes.rolled()
         self._changed_logs[self] = None
         self.producers.capture(self.log_end_offset)
 

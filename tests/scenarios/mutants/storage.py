@@ -434,8 +434,8 @@ MUTANTS = [
     Mutant(
         "what a killed broker had sealed is not synced before the next roll",
         "storage/log/flush.py",
-        "        self._sealed = recovery_point < segments.active.base_offset\n",
-        "        self._sealed = False\n",
+        "has_sealed = self.recovery_point < self._segments.active.base_offset",
+        "has_sealed = False",
         (FLUSHES, "test_a_segment_that_a_killed_life_had_sealed_is_due_when_the_log_is_loaded"),
     ),
 ]
