@@ -77,6 +77,7 @@ from strandline.runtime.environment import Environment
 from strandline.runtime.logging import BrokerLogs, RateLimited
 from strandline.runtime.network import Address
 from strandline.runtime.versions import versions
+from strandline.storage.disk.storage_context import DEFAULT_OPEN_FILES
 from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.manager.partition_folders import topics_in
 
@@ -156,6 +157,8 @@ class Broker:
                 wall_clock=environment.wall_clock,
                 random=environment.random("storage"),
                 log=self._log,
+                # The rest is for connections: a file that is kept open and not used must not keep anybody out.
+                max_open_files=min(DEFAULT_OPEN_FILES, self.environment.max_descriptors // 2),
             )
             await load_logs(self.log_manager, environment, self.config.num_recovery_threads_per_data_dir, self._log)
             await self._run_with_logs(task_status)

@@ -95,3 +95,5 @@ class Environment:
     wall_clock: WallClock
     random: Callable[[str], random.Random]
     """purpose → an independent stream, so that a new draw in one place does not shift the others."""
+    max_descriptors: int = 2**20
+    """How many files and connections the process may have open."""

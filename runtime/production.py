@@ -13,6 +13,7 @@ from strandline.runtime.logging import Logger
 from strandline.runtime.network import REACH_TIMEOUT_S
 from strandline.runtime.network_socket import SocketNetwork
 from strandline.runtime.processes.blocking import ThreadBlocking
+from strandline.runtime.processes.descriptors import descriptor_limit
 from strandline.runtime.processes.workers import WorkerPool
 from strandline.runtime.randomness import system_random
 from strandline.runtime.zookeeper.client import KazooCoordination
@@ -26,6 +27,7 @@ def production_environment() -> Environment:
         computing=WorkerPool(),
         wall_clock=SystemWallClock(),
         random=system_random,
+        max_descriptors=descriptor_limit(),
     )
 
 

@@ -7,6 +7,12 @@ import resource
 MAX_DESCRIPTORS = 2**20
 
 
+def descriptor_limit() -> int:
+    """How many this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+
+
 def raise_descriptor_limit() -> int:
     """Raise this process's soft limit to the hard one; returns what it is now. Where it cannot be raised it stays."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -6,6 +6,7 @@ are equal in the end.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -204,6 +205,15 @@ async def test_a_broker_with_fewer_descriptors_than_segments_serves_them_all(clu
     assert "log-dir-offline" not in victims_log(cluster)
     states = await off_loop(partitions, cluster)
     assert all(state.leader_id == VICTIM for state in states.values()), "it led throughout"
+    assert len(open_segments(cluster)) <= MAX_DESCRIPTORS // 2, "the others are for connections"
+
+
+def open_segments(cluster: DiskCluster) -> list[str]:
+    """That the victim keeps open at rest."""
+    process = cluster.victim.id
+    assert process is not None
+    opened = [os.readlink(each) for each in Path(f"/proc/{process.pid}/fd").iterdir()]
+    return [path for path in opened if f"/{TOPIC}-" in path and path.endswith(".log")]
 
 
 def _address(cluster: EmbeddedCluster) -> tuple[str, int]:
