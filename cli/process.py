@@ -152,7 +152,8 @@ class Daemon:
 
     @property
     def is_alive(self) -> bool:
-        self.exit_code  # noqa: B018  (reaps an ended child)
+        if self._child is not None:  # it has ended once the system has its exit code: its first thread may end before
+            return self.exit_code is None
         return self.id is not None and self.id.is_alive
 
     @property

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -75,6 +78,30 @@ def test_the_end_of_a_process_is_told_with_its_last_words(tmp_path: Path) -> Non
     daemon.start([sys.executable, "-c", "import sys; print('no room'); print(); sys.exit(3)"], folder=tmp_path)
     daemon.wait(PATIENCE_S)
     with pytest.raises(ProcessFailed, match=r"the short one ended with exit code 3: no room \(log: .*short.log\)"):
+        daemon.require_alive()
+
+
+def test_a_process_whose_first_thread_alone_has_ended_still_runs_and_its_exit_code_is_told(tmp_path: Path) -> None:
+    code = (
+        "import ctypes, os, threading\n"
+        "threading.Thread(target=lambda: (os.read(0, 1), os._exit(3))).start()\n"
+        "print('its first thread ends', flush=True)\n"
+        "ctypes.CDLL(None).pthread_exit(None)\n"
+    )
+    held_open = tmp_path / "stdin"
+    os.mkfifo(held_open)
+    shell = f"exec {shlex.quote(sys.executable)} -c {shlex.quote(code)} < {shlex.quote(str(held_open))}"
+    daemon = Daemon("the headless one", tmp_path / "headless.log")
+    daemon.start(["sh", "-c", shell], folder=tmp_path)
+    assert daemon.id is not None
+    with held_open.open("wb"):
+        deadline = time.monotonic() + PATIENCE_S
+        while identify(daemon.id.pid) is not None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert identify(daemon.id.pid) is None, "a zombie, to who looks"
+        daemon.require_alive()
+    assert daemon.wait(PATIENCE_S) == 3
+    with pytest.raises(ProcessFailed, match="ended with exit code 3: its first thread ends"):
         daemon.require_alive()
 
 
