@@ -78,7 +78,7 @@ class ProcessId:
 
 
 def identify(pid: int) -> ProcessId | None:
-    """The process that has this pid now, None when there is none (or only a zombie)."""
+    """The process that has this pid now, None when there is none, or only a zombie of which no thread still ends."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
@@ -87,7 +87,7 @@ def identify(pid: int) -> ProcessId | None:
         return None
     # The command's name stands in brackets and may hold anything; field 3 (state) follows it, field 22 is the start.
     state, *rest = stat.rpartition(")")[2].split()
-    if state in "ZX":
+    if state in "ZX" and not _other_threads(pid):
         return None
     return ProcessId(pid, f"{_boot_id()}:{rest[18]}")
 
@@ -101,6 +101,14 @@ def _stands_still(pid: int) -> bool:
         except (FileNotFoundError, ProcessLookupError):
             continue  # this thread has ended
     return True
+
+
+def _other_threads(pid: int) -> bool:
+    """Whether more than its first one are there: while they end it is a zombie already, and has no exit code yet."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def _boot_id() -> str:
@@ -152,8 +160,7 @@ class Daemon:
 
     @property
     def is_alive(self) -> bool:
-        if self._child is not None:  # it has ended once the system has its exit code: its first thread may end before
-            return self.exit_code is None
+        self.exit_code  # noqa: B018  (reaps an ended child)
         return self.id is not None and self.id.is_alive
 
     @property
