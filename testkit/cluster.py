@@ -37,6 +37,7 @@ from strandline.runtime.logging import BrokerLogs, make_logger
 from strandline.runtime.network import REACH_TIMEOUT_S
 from strandline.storage.errors import StorageError
 from strandline.storage.log.log import Log
+from strandline.testkit.clock import common_time
 from strandline.testkit.cluster_view import ClusterView
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.disk.model import Choose, lose_everything
@@ -44,6 +45,7 @@ from strandline.testkit.environment import InlineBlocking, InlineComputing, Seed
 from strandline.testkit.inspection import assert_same_below
 from strandline.testkit.network import MemoryNetwork
 from strandline.testkit.node import Life, LifeBound, NodeBlocking, NodeComputing, NodeCoordination, NodeDied
+from strandline.testkit.node_tasks import NodeTasks
 from strandline.testkit.zookeeper.client import MemoryCoordination
 from strandline.testkit.zookeeper.server import MemoryZooKeeper
 
@@ -63,6 +65,7 @@ class BrokerNode:
 
     broker_id: int
     disk: MemoryDisk = field(default_factory=MemoryDisk)
+    wall_clock: VirtualWallClock = field(default_factory=VirtualWallClock)
     disk_delay_s: float = 0.0
     lives: int = 0
     has_vanished: bool = False
@@ -72,6 +75,10 @@ class BrokerNode:
     blocking: InlineBlocking | None = None
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     finished: trio.Event = field(default_factory=trio.Event)
+    tasks: NodeTasks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tasks = NodeTasks(self.name)
 
     @property
     def name(self) -> str:
@@ -95,7 +102,7 @@ class _History:
         self._lines = lines
 
     def write_line(self, line: str) -> None:
-        self._lines.append(f"{trio.current_time():9.4f} {self._name} {_REAL_TIME.sub('', line)}")
+        self._lines.append(f"{common_time():9.4f} {self._name} {_REAL_TIME.sub('', line)}")
 
     def close(self) -> None:
         """Nothing to release."""
@@ -133,7 +140,6 @@ class MemoryCluster(ClusterView):
         """ZooKeeper, and with `start` all brokers in the order of their ids: the first one is controller."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            await nursery.start(self.zookeeper.run)
             try:
                 for broker_id in self.nodes if start else ():
                     await self.start_broker(broker_id)
@@ -171,7 +177,7 @@ class MemoryCluster(ClusterView):
             network=self.network.node(node.name),
             blocking=NodeBlocking(node.life, node.blocking),
             computing=NodeComputing(node.life, InlineComputing(disk, self._computing_delay_s)),
-            wall_clock=VirtualWallClock(),
+            wall_clock=node.wall_clock,
             random=SeededRandom(self.seed, f"{node.name}/{node.lives}"),
         )
         sink = _History(node.name, self.history)
@@ -184,6 +190,7 @@ class MemoryCluster(ClusterView):
     async def _run(
         self, node: BrokerNode, broker: Broker, *, task_status: trio.TaskStatus[object] = trio.TASK_STATUS_IGNORED
     ) -> None:
+        node.tasks.enter()
         life, finished = node.life, node.finished
         assert life is not None
         try:
@@ -192,7 +199,7 @@ class MemoryCluster(ClusterView):
         except* NodeDied:
             assert life.is_over
         except* (StorageError, BrokerIdTaken) as failures:  # the process would end with exit code 1
-            self.history.append(f"{trio.current_time():9.4f} {node.name} ended: {failures.exceptions[0]}")
+            self.history.append(f"{common_time():9.4f} {node.name} ended: {failures.exceptions[0]}")
             self.network.stop(node.name)
             node.disk.kill()
         finally:
@@ -253,6 +260,7 @@ class MemoryCluster(ClusterView):
     def _die(self, node: BrokerNode) -> None:
         assert node.is_up and node.life is not None and node.coordination is not None, f"{node.name} does not run"
         node.life.is_over = True
+        node.tasks.thaw()
         self.zookeeper.crash(node.coordination.client)
         node.scope.cancel()
 
@@ -270,14 +278,14 @@ class MemoryCluster(ClusterView):
         self.zookeeper.expire(self.coordination(broker_id).session_id)
 
     def pause(self, broker_id: int) -> None:
-        """SIGSTOP, as its peers see it: nothing goes out or in, all of it waits; the session may run out. (Its timers
-        go on and find silence.)"""
-        self.network.hold(node_name(broker_id))
+        """SIGSTOP: none of its tasks runs. Its kernel takes bytes and connections as long as there is room for them;
+        the session may run out."""
+        self.nodes[broker_id].tasks.freeze()
         self.zookeeper.hold(self._client_of(broker_id))
 
     def resume(self, broker_id: int) -> None:
-        """SIGCONT: what waited arrives."""
-        self.network.release(node_name(broker_id))
+        """SIGCONT: it meets what has come meanwhile, and the deadlines that have passed."""
+        self.nodes[broker_id].tasks.thaw()
         self.zookeeper.heal(self._client_of(broker_id))
 
     def refuse(self, broker_id: int) -> None:
@@ -353,9 +361,9 @@ class MemoryCluster(ClusterView):
 
     async def until(self, condition: Callable[[], bool], what: str, *, within_s: float = 30.0) -> None:
         """Wait (virtual seconds) until it holds. AssertionError naming `what` when it does not come."""
-        deadline = trio.current_time() + within_s
+        deadline = common_time() + within_s
         while not condition():
-            assert trio.current_time() < deadline, f"not within {within_s} s: {what}"
+            assert common_time() < deadline, f"not within {within_s} s: {what}"
             await trio.sleep(LOOK_INTERVAL_S)
 
     async def rest(self, seconds: float) -> None:

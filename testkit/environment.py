@@ -16,6 +16,7 @@ from strandline.runtime.disk import Disk
 from strandline.runtime.environment import ComputingFailed, Environment
 from strandline.runtime.network import Network
 from strandline.runtime.processes.worker import describe, job_name, pack, unpack
+from strandline.testkit.clock import common_time
 
 T = TypeVar("T")
 
@@ -97,15 +98,16 @@ class InlineSession:
 
 
 class VirtualWallClock:
-    """`WallClock` that moves with `trio.current_time()`. `skew_ms` may be changed at any time: the operator sets it."""
+    """`WallClock` that moves with the common time. `skew_ms` may be changed at any time: the operator sets it.
+    rate: how fast it goes where nobody sets it."""
 
-    def __init__(self, *, skew_ms: int = 0, start_ms: int = EPOCH_MS) -> None:
+    def __init__(self, *, skew_ms: int = 0, start_ms: int = EPOCH_MS, rate: float = 1.0) -> None:
         self.skew_ms = skew_ms
         self._start_ms = start_ms
-        self._started_s = trio.current_time()
+        self._rate = rate
 
     def now_ms(self) -> int:
-        return self._start_ms + round((trio.current_time() - self._started_s) * 1000) + self.skew_ms
+        return self._start_ms + round(common_time() * self._rate * 1000) + self.skew_ms
 
 
 class SeededRandom:

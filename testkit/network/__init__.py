@@ -7,7 +7,7 @@ network.link("client", "broker-1").latency_s = 0.002                   # one dir
 network.cut("broker-1", "client")                                      # one-way: nothing arrives until it is healed
 ```
 Rules:
-* Deterministic: no task, no thread. A pipe holds (arrival time, bytes); who waits for bytes sleeps until the next
+* Deterministic: no thread. A pipe holds (arrival time, bytes); its agenda wakes who waits for bytes at the next
   arrival on trio's clock, so a virtual clock jumps from delivery to delivery. Each link has its own seeded draws.
 * Bytes are ordered and never lost inside a connection, as in TCP; what can fail is the connection: dropped (both sides
   see it), cut (silence, half-open when one-way), cut off in the middle of a frame, refused, a node down.
@@ -25,6 +25,8 @@ from collections import deque
 import trio
 
 from strandline.runtime.network import Address, CannotConnect, CannotListen, ConnectionRefused, TransportClosed
+from strandline.testkit.agenda import Agenda
+from strandline.testkit.clock import common_time
 from strandline.testkit.network.pipes import DEFAULT_WINDOW_BYTES, MemoryLink, MemoryTransport, Pipe
 
 FIRST_EPHEMERAL_PORT = 40_000
@@ -101,6 +103,7 @@ class MemoryNetwork:
         self._transports: dict[MemoryTransport, None] = {}
         self._next_port = FIRST_EPHEMERAL_PORT
         self._topology_changed = trio.lowlevel.ParkingLot()
+        self.at = Agenda("in-memory network").at
 
     # --- what tests set up and break -----------------------------------------------------------------------------
 
@@ -122,7 +125,7 @@ class MemoryNetwork:
         """Nothing passes from source to destination any more; the other direction is untouched."""
         link = self.link(source, destination)
         if link.lost_since is None:
-            link.lost_since = trio.current_time()
+            link.lost_since = common_time()
             self.changed()
 
     def cut_both(self, one: str, other: str) -> None:

@@ -12,6 +12,7 @@ import trio
 
 from strandline.runtime.disk import Buffer, File
 from strandline.runtime.network import Address, TransportClosed
+from strandline.testkit.clock import common_time
 
 DEFAULT_WINDOW_BYTES = 256 * 1024
 FIRST_REPEAT_PAUSE_S = 0.2
@@ -20,6 +21,8 @@ _FOREVER = float("inf")
 
 class Hub(Protocol):
     """What a transport tells the network it belongs to."""
+
+    def at(self, time_s: float, act: Callable[[], None]) -> None: ...
 
     def break_connection(self, transport: MemoryTransport, why: str) -> None: ...
 
@@ -129,10 +132,11 @@ class MemoryTransport:
         self._outgoing = outgoing
         self._dead_because: str | None = None
         self._changed = trio.lowlevel.ParkingLot()
+        self._wakes_at = _FOREVER  # the next entry in the network's agenda that wakes who waits here
 
     def recv_into_nowait(self, buffer: memoryview) -> int:
         self._check()
-        pipe, now = self._incoming, trio.current_time()
+        pipe, now = self._incoming, common_time()
         if pipe.next_event() > now:
             raise trio.WouldBlock
         if not pipe.pieces:
@@ -157,7 +161,7 @@ class MemoryTransport:
 
     def send_nowait(self, buffers: Sequence[Buffer], more: bool = False) -> int:
         self._check()
-        pipe, now = self._outgoing, trio.current_time()
+        pipe, now = self._outgoing, common_time()
         if self._is_reader_gone(now):
             raise TransportClosed(f"connection with {self.peer} failed: closed by the peer")
         link = pipe.link
@@ -195,7 +199,7 @@ class MemoryTransport:
         if self._dead_because is not None:
             return True
         ends_at = self._incoming.ends_at
-        return ends_at is not None and ends_at <= trio.current_time() and not self._incoming.link.blocked
+        return ends_at is not None and ends_at <= common_time() and not self._incoming.link.blocked
 
     async def wait_readable(self) -> None:
         await self._wait(self._incoming.next_event)
@@ -216,17 +220,23 @@ class MemoryTransport:
         while True:
             self._check()
             ready_at = min(next_event(), self._out_of_reach_at())
-            if ready_at <= trio.current_time():
+            if ready_at <= common_time():
                 return
-            with trio.move_on_at(ready_at):
-                await self._changed.park()
+            if ready_at < self._wakes_at:
+                self._wakes_at = ready_at
+                self._network.at(ready_at, self._wake_up)
+            await self._changed.park()
+
+    def _wake_up(self) -> None:
+        self._wakes_at = _FOREVER
+        self.wake()
 
     def close(self) -> None:
         self._end(f"connection with {self.peer} was closed by this side")
 
     def repeat(self) -> None:
         """What was lost on its way here is sent again."""
-        self._incoming.repeat(trio.current_time())
+        self._incoming.repeat(common_time())
         self.wake()
 
     @property
@@ -240,7 +250,7 @@ class MemoryTransport:
     def _end(self, why: str) -> None:
         if self._dead_because is not None:
             return
-        now = trio.current_time()
+        now = common_time()
         self._die(why)
         self._outgoing.ends_at = self._outgoing.link.arrival(now, 0, self._outgoing.last_arrival)
         self._incoming.reader_gone_at = now + self._outgoing.link.latency_s
@@ -266,7 +276,7 @@ class MemoryTransport:
         return gone_at is not None and gone_at <= now and not self._incoming.link.blocked
 
     def _check(self) -> None:
-        if self._dead_because is None and self._out_of_reach_at() <= trio.current_time():
+        if self._dead_because is None and self._out_of_reach_at() <= common_time():
             self._end(f"connection with {self.peer} failed: timed out")
         if self._dead_because is not None:
             raise TransportClosed(self._dead_because)

@@ -43,6 +43,7 @@ from strandline.runtime.zookeeper.paths import (
     without_chroot,
 )
 from strandline.runtime.zookeeper.writes import PreparedWrites
+from strandline.testkit.clock import common_time
 from strandline.testkit.zookeeper.tree import Applied, ZnodeTree
 
 READ_CHUNK = 100
@@ -115,7 +116,7 @@ class MemoryCoordination(PreparedWrites[Request]):
         self.session_timeout_ms = session_timeout_ms
         self.link: Link | None = None
         self.dead = False
-        self.last_contact_s = trio.current_time()
+        self.last_contact_s = common_time()
         self._server = server
         self._chroot = chroot
         self._connection_timeout_ms = connection_timeout_ms
@@ -144,7 +145,7 @@ class MemoryCoordination(PreparedWrites[Request]):
     def seconds_since_contact(self) -> float:
         if self.link is not None and self.link.open and self._server.is_reached(self):
             return 0.0
-        return trio.current_time() - self.last_contact_s
+        return common_time() - self.last_contact_s
 
     def add_session_listener(self, listener: Callable[[SessionState], None]) -> None:
         self._listeners.append(listener)
@@ -254,11 +255,11 @@ class MemoryCoordination(PreparedWrites[Request]):
         def one_done() -> None:
             nonlocal remaining
             remaining -= 1
-            self.request_times.record_s(trio.current_time() - sent_s)
+            self.request_times.record_s(common_time() - sent_s)
             if not remaining:
                 done.set()
 
-        sent_s = trio.current_time()
+        sent_s = common_time()
         for request in requests:
             request.done = one_done
             request.session_id = self._session_id

@@ -8,25 +8,21 @@
 * Requests of a session are handled in order, and a watch event arrives before any read that shows the change.
 * Ephemeral znodes outlive a crashed client until its session expires.
 
-Everything happens in the one task that runs `run`, in the order of (time, submission): the same calls give the same
-history. Use it as `async with memory_zookeeper.serving(): …` or `await nursery.start(memory_zookeeper.run)`.
+Everything happens by its agenda, in the order of (time, submission): the same calls give the same history.
 """
 
 from __future__ import annotations
 
 import enum
-import heapq
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import inf
 from typing import Any
-
-import trio
 
 from strandline.runtime.coordination import CoordinationError, Delete, WatchEvent
 from strandline.runtime.zookeeper.paths import split_servers
+from strandline.testkit.agenda import Agenda
+from strandline.testkit.clock import common_time
 from strandline.testkit.zookeeper.client import Link, MemoryCoordination, Request, WatchKind
 from strandline.testkit.zookeeper.tree import Raised, ZnodeTree
 
@@ -81,10 +77,8 @@ class MemoryZooKeeper:
         self._latency_s = latency_s
         self._clients: dict[MemoryCoordination, ClientSide] = {}
         self._watching: dict[tuple[WatchKind, str], dict[Link, None]] = {}
-        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
-        self._entries = 0
+        self._agenda = Agenda("in-memory ZooKeeper")
         self._next_session_id = FIRST_SESSION_ID
-        self._earlier = trio.Event()
         self._drop_requests: deque[str] = deque()
         self._drop_replies: deque[str] = deque()
         self.on_write: OnWrite | None = None
@@ -139,7 +133,7 @@ class MemoryZooKeeper:
                 link.open = False
                 client.on_lost(link)
 
-        self._at(trio.current_time() + client.session_timeout_ms / 1000 * NOTICE_SHARE, notice)
+        self._agenda.at(common_time() + client.session_timeout_ms / 1000 * NOTICE_SHARE, notice)
 
     def hold(self, client: MemoryCoordination) -> None:
         """As if the client's process were stopped (SIGSTOP): its messages and answers wait, its session runs out, it
@@ -159,7 +153,7 @@ class MemoryZooKeeper:
                 self.sessions[link.session_id].timer += 1
             for box in (link.to_server, link.to_client):
                 for _ in range(box.owed):
-                    self._at(trio.current_time(), self._delivery(link, box is link.to_server))
+                    self._agenda.at(common_time(), self._delivery(link, box is link.to_server))
                 box.owed = 0
 
     def crash(self, client: MemoryCoordination) -> None:
@@ -214,32 +208,6 @@ class MemoryZooKeeper:
             if client.link is not None:
                 self._send_event(client.link, kind, raised)
 
-    # -- the agenda
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled."""
-        task_status.started()
-        while True:
-            self._earlier = trio.Event()
-            while self._agenda and self._agenda[0][0] <= trio.current_time():
-                _, _, act = heapq.heappop(self._agenda)
-                act()
-            with trio.move_on_at(self._agenda[0][0] if self._agenda else inf):
-                await self._earlier.wait()
-
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[MemoryZooKeeper]:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self.run)
-            yield self
-            nursery.cancel_scope.cancel()
-
-    def _at(self, time_s: float, act: Callable[[], None]) -> None:
-        self._entries += 1
-        heapq.heappush(self._agenda, (time_s, self._entries, act))
-        if self._agenda[0][1] == self._entries:
-            self._earlier.set()
-
     def _one_way_s(self) -> float:
         return (self._latency_s if isinstance(self._latency_s, int | float) else self._latency_s()) / 2
 
@@ -247,7 +215,7 @@ class MemoryZooKeeper:
 
     def connect_soon(self, client: MemoryCoordination, delay_s: float = RECONNECT_DELAY_S) -> None:
         """A client without a connection tries; when it cannot, the end of the fault makes it try again."""
-        self._at(trio.current_time() + delay_s + 2 * self._one_way_s(), lambda: self._connect(client))
+        self._agenda.at(common_time() + delay_s + 2 * self._one_way_s(), lambda: self._connect(client))
 
     def _connect(self, client: MemoryCoordination) -> None:
         side = self._clients.get(client)
@@ -277,16 +245,16 @@ class MemoryZooKeeper:
         self._arm_expiry_of(link)
         side = self._clients[link.client]
         if side.reach is Reach.UP:
-            link.client.last_contact_s = trio.current_time()
+            link.client.last_contact_s = common_time()
         if abruptly and side.reach in (Reach.UP, Reach.CUT):
-            self._at(trio.current_time(), lambda: link.client.on_lost(link))
+            self._agenda.at(common_time(), lambda: link.client.on_lost(link))
         else:
             self._post(link, False, lambda: link.client.on_lost(link))
 
     def _set_reach(self, client: MemoryCoordination, reach: Reach) -> None:
         side = self._clients[client]
         if side.reach is Reach.UP:
-            client.last_contact_s = trio.current_time()
+            client.last_contact_s = common_time()
         side.reach = reach
         side.reach_changes += 1
 
@@ -307,7 +275,7 @@ class MemoryZooKeeper:
             if session.timer == timer and session.session_id in self.sessions:
                 self.expire(session.session_id)
 
-        self._at(trio.current_time() + session.timeout_s, expire)
+        self._agenda.at(common_time() + session.timeout_s, expire)
 
     # -- messages
 
@@ -317,7 +285,7 @@ class MemoryZooKeeper:
 
     def _post(self, link: Link, to_server: bool, act: Callable[[], None]) -> None:
         (link.to_server if to_server else link.to_client).messages.append(act)
-        self._at(trio.current_time() + self._one_way_s(), self._delivery(link, to_server))
+        self._agenda.at(common_time() + self._one_way_s(), self._delivery(link, to_server))
 
     def _delivery(self, link: Link, to_server: bool) -> Callable[[], None]:
         """Delivers the oldest message of that direction: whatever the latencies, the order stays."""

@@ -163,7 +163,6 @@ class Cluster:
 async def running_cluster() -> AsyncIterator[Cluster]:
     async with trio.open_nursery() as nursery:
         cluster = Cluster(nursery)
-        await nursery.start(cluster.zookeeper.run)
         yield cluster
         nursery.cancel_scope.cancel()
 

@@ -40,9 +40,8 @@ async def started(server: MemoryZooKeeper, session_timeout_ms: int = 6000) -> tu
 
 
 @pytest.fixture
-async def server(nursery: trio.Nursery) -> MemoryZooKeeper:
+async def server() -> MemoryZooKeeper:
     server = MemoryZooKeeper(latency_s=0.002)
-    await nursery.start(server.run)
     return server
 
 
@@ -283,11 +282,10 @@ async def test_a_lagging_server_shows_old_znodes_until_the_client_syncs_or_write
 
 
 async def test_whatever_the_latencies_the_requests_of_a_session_are_handled_in_order(
-    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+    autojump_clock: trio.abc.Clock,
 ) -> None:
     draw = random.Random(3)
     server = MemoryZooKeeper(latency_s=draw.random)
-    await nursery.start(server.run)
     client, _ = await started(server)
     await client.create("/n", b"")
     results = await client.multi_many([[SetData("/n", b"%d" % version, version)] for version in range(50)])
@@ -306,29 +304,29 @@ def test_the_same_calls_give_the_same_history() -> None:
     async def history() -> list[object]:
         seen: list[object] = []
         draw = random.Random(5)
-        async with MemoryZooKeeper(latency_s=lambda: draw.random() / 100).serving() as server:
-            clients = [(await started(server))[0] for _ in range(3)]
+        server = MemoryZooKeeper(latency_s=lambda: draw.random() / 100)
+        clients = [(await started(server))[0] for _ in range(3)]
+        for number, client in enumerate(clients):
+            client.add_session_listener(lambda state, number=number: seen.append((number, state)))
+
+        async def work(client: MemoryCoordination, number: int) -> None:
+            for _ in range(20):
+                try:
+                    await client.create("/q-", ephemeral=True, sequence=True)
+                    await client.children("/", lambda event: seen.append((number, event, trio.current_time())))
+                except CoordinationError as error:
+                    seen.append((number, str(error)))
+
+        async with trio.open_nursery() as nursery:
             for number, client in enumerate(clients):
-                client.add_session_listener(lambda state, number=number: seen.append((number, state)))
-
-            async def work(client: MemoryCoordination, number: int) -> None:
-                for _ in range(20):
-                    try:
-                        await client.create("/q-", ephemeral=True, sequence=True)
-                        await client.children("/", lambda event: seen.append((number, event, trio.current_time())))
-                    except CoordinationError as error:
-                        seen.append((number, str(error)))
-
-            async with trio.open_nursery() as nursery:
-                for number, client in enumerate(clients):
-                    nursery.start_soon(work, client, number)
-                    await trio.sleep(0.001)
-                await trio.sleep(0.05)
-                server.cut(clients[0])
-                server.expire(clients[1].session_id)
-                await trio.sleep(1)
-                server.heal(clients[0])
-            seen.append((server.tree.zxid, server.tree.children("/")))
+                nursery.start_soon(work, client, number)
+                await trio.sleep(0.001)
+            await trio.sleep(0.05)
+            server.cut(clients[0])
+            server.expire(clients[1].session_id)
+            await trio.sleep(1)
+            server.heal(clients[0])
+        seen.append((server.tree.zxid, server.tree.children("/")))
         return seen
 
     first, second = (trio.run(history, clock=trio.testing.MockClock(autojump_threshold=0)) for _ in range(2))

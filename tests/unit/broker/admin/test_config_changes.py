@@ -35,7 +35,6 @@ async def test_a_kind_with_a_row_hears_of_its_entities_and_one_without_is_named(
 ) -> None:
     zookeeper, logs, site, quotas = MemoryZooKeeper(), LogCapture(), ReplicaSite(), Quotas()
     log = structlog.wrap_logger(structlog.PrintLogger(), processors=[logs])
-    await nursery.start(zookeeper.run)
     client = zookeeper.client()
     await client.start()
     await client.create(CONFIG_CHANGES_PATH, parents=True)
@@ -74,7 +73,6 @@ async def test_folders_that_may_not_be_read_are_named_and_the_broker_goes_on(
 ) -> None:
     zookeeper, logs, site = MemoryZooKeeper(), LogCapture(), ReplicaSite()
     log = structlog.wrap_logger(structlog.PrintLogger(), processors=[logs])
-    await nursery.start(zookeeper.run)
     client = zookeeper.client()
     await client.start()
     await client.create(CONFIG_CHANGES_PATH, parents=True)

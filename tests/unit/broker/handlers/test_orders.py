@@ -69,7 +69,6 @@ class Broker:
 @pytest.fixture
 async def broker(autojump_clock, nursery) -> AsyncIterator[Broker]:
     zookeeper = MemoryZooKeeper()
-    await nursery.start(zookeeper.run)
     client = zookeeper.client()
     await client.start()
     yield Broker(client)

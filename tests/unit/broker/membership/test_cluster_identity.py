@@ -29,8 +29,7 @@ async def find(zookeeper: MemoryZooKeeper, new_id: int = 7) -> str:
 
 async def test_whoever_comes_first_names_the_cluster(autojump_clock: MockClock) -> None:
     zookeeper = MemoryZooKeeper()
-    async with zookeeper.serving():
-        assert await find(zookeeper, 7) == await find(zookeeper, 8)
+    assert await find(zookeeper, 7) == await find(zookeeper, 8)
 
 
 @pytest.mark.parametrize(
@@ -42,13 +41,12 @@ async def test_no_producer_ids_were_given_out_is_said_as_kafka_says_it(
     found: bytes | None, left: Znode, autojump_clock: MockClock
 ) -> None:
     zookeeper = MemoryZooKeeper()
-    async with zookeeper.serving():
-        if found is not None:
-            client = zookeeper.client()
-            await client.start()
-            await client.create(LATEST_PRODUCER_ID_BLOCK_PATH, found)
-        await find(zookeeper)
-        assert zookeeper.tree.get(LATEST_PRODUCER_ID_BLOCK_PATH)._replace(stat=ANY_STAT) == left
+    if found is not None:
+        client = zookeeper.client()
+        await client.start()
+        await client.create(LATEST_PRODUCER_ID_BLOCK_PATH, found)
+    await find(zookeeper)
+    assert zookeeper.tree.get(LATEST_PRODUCER_ID_BLOCK_PATH)._replace(stat=ANY_STAT) == left
 
 
 async def test_a_zookeeper_that_hangs_up_on_every_request_is_told_of_once_in_a_while(
@@ -72,9 +70,8 @@ async def test_an_id_that_cannot_be_read_ends_the_start_in_one_line(
     content: bytes | None, autojump_clock: MockClock
 ) -> None:
     zookeeper = MemoryZooKeeper()
-    async with zookeeper.serving():
-        client = zookeeper.client()
-        await client.start()
-        await client.create(ClusterIdZnode.PATH, content, parents=True)
-        with pytest.raises(UnreadableCluster, match=r"^znode /cluster/id cannot be read: .*; write the id back"):
-            await find(zookeeper)
+    client = zookeeper.client()
+    await client.start()
+    await client.create(ClusterIdZnode.PATH, content, parents=True)
+    with pytest.raises(UnreadableCluster, match=r"^znode /cluster/id cannot be read: .*; write the id back"):
+        await find(zookeeper)

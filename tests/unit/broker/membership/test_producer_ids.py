@@ -20,7 +20,6 @@ PATH = ProducerIdBlockZnode.PATH
 @pytest.fixture
 async def zookeeper(autojump_clock: MockClock, nursery: trio.Nursery) -> AsyncIterator[MemoryZooKeeper]:
     server = MemoryZooKeeper(latency_s=0.01)
-    await nursery.start(server.run)
     yield server
 
 

@@ -83,7 +83,6 @@ class Site:
 @pytest.fixture
 async def here(autojump_clock, nursery) -> AsyncIterator[Site]:
     zookeeper = MemoryZooKeeper(latency_s=0.01)
-    await nursery.start(zookeeper.run)
     yield Site(zookeeper)
 
 

@@ -30,7 +30,6 @@ async def quotas_of(
     nursery: trio.Nursery, logs: LogCapture, zookeeper: MemoryZooKeeper | None = None
 ) -> tuple[Quotas, MemoryCoordination]:
     zookeeper = zookeeper or MemoryZooKeeper()
-    await nursery.start(zookeeper.run)
     client = zookeeper.client()
     await client.start()
     current = CurrentConfig(load_broker_config({"broker.id": "1", "zookeeper.connect": "memory:0"}))

@@ -87,7 +87,6 @@ class Cluster:
 @pytest.fixture
 async def cluster(autojump_clock, nursery) -> AsyncIterator[Cluster]:
     zookeeper = MemoryZooKeeper(latency_s=0.01)
-    await nursery.start(zookeeper.run)
     client, admin = zookeeper.client(), zookeeper.client()
     await client.start()
     await admin.start()

@@ -61,7 +61,6 @@ async def test_a_failed_directory_is_announced_to_the_controller_once_and_as_kaf
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     zookeeper = MemoryZooKeeper(latency_s=0.01)
-    await nursery.start(zookeeper.run)
     client = zookeeper.client()
     await client.start()
     await create_persistent_paths(client)

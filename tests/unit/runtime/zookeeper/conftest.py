@@ -37,7 +37,6 @@ def site_clock(site_kind: str) -> trio.abc.Clock | None:
 async def site(site_kind: str, request: pytest.FixtureRequest, nursery: trio.Nursery) -> AsyncIterator[Site]:
     if site_kind == "memory":
         server = MemoryZooKeeper(latency_s=0.002)
-        await nursery.start(server.run)
         yield MemorySite(server)
         return
     real = RealSite(request.getfixturevalue("real_zookeeper"), f"/{request.node.originalname}")

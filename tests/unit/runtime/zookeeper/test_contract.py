@@ -308,7 +308,6 @@ async def test_a_random_history_has_the_same_outcome_as_in_memory(
     site_clock: SiteClock, site: Site, seed: int, nursery: trio.Nursery
 ) -> None:
     reference_server = MemoryZooKeeper()
-    await nursery.start(reference_server.run)
     reference = reference_server.client()
     await reference.start()
     client = await site.client(chroot=f"/random-{seed}")

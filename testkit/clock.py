@@ -1,0 +1,105 @@
+"""The clock of a simulation: time passes only when nothing can run, and each node has its own view of it.
+
+`now_s` is the common time, which the network, ZooKeeper and the driver live by. `trio.current_time()` within a task of
+a node is the time of that node's monotonic clock, which began elsewhere and runs a little faster or slower; so are the
+deadlines that its tasks set. Nothing in the code of a broker knows of it.
+
+This reaches into trio (`Runner.deadlines`), whose version is pinned for it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+from trio._core._run import GLOBAL_RUN_CONTEXT, CancelReason, Deadlines
+
+from strandline.testkit.node_tasks import NODE, NodeTasks
+
+if TYPE_CHECKING:
+    from trio import CancelScope
+
+BEYOND_S = 1e9
+"""A simulation that has nothing to do until then never will."""
+
+
+class SimulationClock(trio.abc.Clock):
+    """on_standstill: called when every task waits and nothing that is under way will ever wake one; returns whether
+    something can run now."""
+
+    def __init__(self, on_standstill: Callable[[], bool] = lambda: False) -> None:
+        self.now_s = 0.0
+        self.on_standstill = on_standstill
+
+    def start_clock(self) -> None:
+        GLOBAL_RUN_CONTEXT.runner.deadlines = _NodeDeadlines()
+
+    def current_time(self) -> float:
+        node = NODE.get()
+        return self.now_s if node is None else node.offset_s + node.rate * self.now_s
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        runner = GLOBAL_RUN_CONTEXT.runner
+        if runner.waiting_for_idle:  # of `wait_all_tasks_blocked`: it is satisfied before time goes on
+            return 1.0
+        if deadline > BEYOND_S:
+            # trio ends a run by way of its own queue for other threads, which wakes the loop through a socket.
+            assert runner.entry_queue.size() or self.on_standstill(), "the simulation stands still for ever"
+        elif deadline > self.now_s:
+            self.now_s = deadline
+        return 0.0
+
+
+def common_time() -> float:
+    """What the run's clock shows outside of all nodes, whoever asks: the time of the network and of ZooKeeper."""
+    clock = trio.lowlevel.current_clock()
+    return clock.now_s if isinstance(clock, SimulationClock) else clock.current_time()
+
+
+class _NodeDeadlines(Deadlines):
+    """In common time. Equal ones are met in the order in which they were set, not by the addresses of objects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._entries: list[tuple[float, int, float, CancelScope]] = []
+        self._made = 0
+
+    def add(self, deadline: float, cancel_scope: CancelScope) -> None:
+        self._made += 1
+        heapq.heappush(self._entries, (_common(deadline, _node_of(cancel_scope)), self._made, deadline, cancel_scope))
+
+    def remove(self, deadline: float, cancel_scope: CancelScope) -> None:
+        """It is passed over when it comes up: the scope has another deadline then, or none."""
+
+    def next_deadline(self) -> float:
+        entries = self._entries
+        while entries and entries[0][2] != entries[0][3]._registered_deadline:
+            heapq.heappop(entries)
+        return entries[0][0] if entries else math.inf
+
+    def expire(self, now: float) -> bool:
+        entries, did_something = self._entries, False
+        while entries and entries[0][0] <= now:
+            _, _, deadline, cancel_scope = heapq.heappop(entries)
+            if deadline == cancel_scope._registered_deadline:
+                did_something = True
+                cancel_scope._cancel(CancelReason(source="deadline"))
+        return did_something
+
+
+def _node_of(cancel_scope: CancelScope) -> NodeTasks | None:
+    status = cancel_scope._cancel_status
+    return next((task.context.get(NODE) for task in status._tasks), None) if status is not None else None
+
+
+def _common(deadline: float, node: NodeTasks | None) -> float:
+    """When it is reached, by the common clock: not a moment before the node's own clock shows it."""
+    if node is None:
+        return deadline
+    common = (deadline - node.offset_s) / node.rate
+    while node.offset_s + node.rate * common < deadline:
+        common = math.nextafter(common, math.inf)
+    return common

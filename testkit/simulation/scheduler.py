@@ -1,0 +1,61 @@
+"""One seed for everything: a run of trio whose own order of tasks comes from it, too.
+
+trio shuffles what is runnable at once. It does so from a private stream, and in the order in which tasks were made only
+where a private flag says so; both are set here for the time of the run. What else is not the same from run to run is
+kept out: no thread, no real time, no address of an object (`clock`), no collection of garbage at a moment
+that depends on what the interpreter did before.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import trio
+import trio._core._run as trio_run
+
+from strandline.testkit.clock import SimulationClock
+
+T = TypeVar("T")
+
+
+class StandsStill(Exception):
+    """Every task waits for something that will not happen."""
+
+
+def run_seeded(seed: int, main: Callable[[SimulationClock], Awaitable[T]]) -> T:
+    """Run `main` to its end on virtual time. The same seed gives the same run, on any machine. StandsStill."""
+    scope, clock = trio.CancelScope(), SimulationClock()
+
+    def end() -> bool:
+        is_new = not scope.cancel_called
+        scope.cancel("nothing will happen any more")
+        return is_new
+
+    async def bounded() -> T:
+        clock.on_standstill = end
+        with scope:
+            return await main(clock)
+        raise StandsStill(f"every task waits, at {clock.now_s:.3f} s of virtual time, for what will not happen")
+
+    with _seeded(seed):
+        return trio.run(bounded, clock=clock)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    module, state = vars(trio_run), trio_run._r.getstate()
+    allowed = module["_ALLOW_DETERMINISTIC_SCHEDULING"]
+    was_collecting = gc.isenabled()
+    module["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
+    trio_run._r.seed(seed)
+    gc.disable()
+    try:
+        yield
+    finally:
+        module["_ALLOW_DETERMINISTIC_SCHEDULING"] = allowed
+        trio_run._r.setstate(state)
+        if was_collecting:
+            gc.enable()

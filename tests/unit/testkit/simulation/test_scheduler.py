@@ -1,0 +1,69 @@
+"""One seed decides everything, down to trio's own order of tasks."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+import trio
+import trio._core._run as trio_run
+
+from strandline.testkit.clock import SimulationClock, common_time
+from strandline.testkit.simulation.scheduler import StandsStill, run_seeded
+
+
+async def trace(clock: SimulationClock) -> list[tuple[int, int, float]]:
+    """Tasks that meet at the same times, in the order in which they run."""
+    seen: list[tuple[int, int, float]] = []
+
+    async def work(number: int) -> None:
+        for step in range(20):
+            await trio.sleep(step % 3)
+            seen.append((number, step, common_time()))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(10):
+            nursery.start_soon(work, number)
+    return seen
+
+
+def test_the_same_seed_gives_the_same_order_and_another_one_another() -> None:
+    first, again, other = (run_seeded(seed, trace) for seed in (1, 1, 2))
+    assert first == again and first != other and sorted(first) == sorted(other)
+
+
+def test_the_order_does_not_depend_on_the_process_or_its_hash_seed() -> None:
+    program = "from unit.testkit.simulation.test_scheduler import run_seeded, trace; print(run_seeded(7, trace))"
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("0", "1", "4711")
+    }
+    assert told == {f"{run_seeded(7, trace)}\n"}
+
+
+def test_a_run_in_which_everybody_waits_for_nothing_ends_and_says_when() -> None:
+    async def wait(clock: SimulationClock) -> None:
+        await trio.sleep(5)
+        await trio.Event().wait()
+
+    with pytest.raises(StandsStill, match=r"at 5\.000 s of virtual time"):
+        run_seeded(1, wait)
+
+
+def test_what_a_run_sets_in_trio_is_as_before_behind_it() -> None:
+    trio_run._r.seed(99)
+    expected = random.Random(99).random()
+    before = trio_run._ALLOW_DETERMINISTIC_SCHEDULING, gc.isenabled()
+    run_seeded(1, trace)
+    assert trio_run._r.random() == expected
+    assert (trio_run._ALLOW_DETERMINISTIC_SCHEDULING, gc.isenabled()) == before
