@@ -33,7 +33,7 @@ from strandline.testkit.disk.model import (
     lose_everything,
     nothing_happens,
     parts,
-    used_bytes,
+    space_of_files,
 )
 
 UNLIMITED_BYTES = 2**40
@@ -179,6 +179,7 @@ class MemoryDisk:
         self.boot += 1
         self._journal.crash(choose)
         self._root.crash(choose)
+        self._journal.used_bytes = space_of_files(self._root)  # whole folders may be gone
 
     def sync_everything(self) -> None:
         """As if all was written out long ago."""
@@ -223,7 +224,7 @@ class MemoryDisk:
 
     @property
     def free_bytes(self) -> int:
-        return max(0, self.capacity_bytes - used_bytes(self._root))
+        return max(0, self.capacity_bytes - self._journal.used_bytes)
 
     def last_write(self, path: str) -> tuple[int, bytes] | None:
         """(position, data) of the last change to a file, if that was a write and is not synced."""
@@ -253,9 +254,7 @@ class MemoryDisk:
         for pattern in list(self._short):
             if fnmatch.fnmatchcase(path, pattern):
                 return min(length, self._short.pop(pattern))
-        if self.capacity_bytes == UNLIMITED_BYTES:  # summing up the files costs time
-            return length
-        lacking = used_bytes(self._root) + max(0, growth) - self.capacity_bytes
+        lacking = self._journal.used_bytes + max(0, growth) - self.capacity_bytes
         if growth > 0 and lacking > 0:
             if lacking >= length:
                 raise disk_error(errno.ENOSPC, path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import fnmatch
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 Choose = Callable[[int], int]
@@ -45,14 +45,18 @@ class Naming:
 
 @dataclass(slots=True)
 class Journal:
-    """Names and truncations of the whole disk in the order they were made: file systems keep that order."""
+    """Names and truncations of the whole disk in the order they were made: file systems keep that order.
+    used_bytes: what all files that have a name take of the disk."""
 
     entries: list[Change | Naming] = field(default_factory=list)
+    used_bytes: int = 0
+    _tidy_above: int = 1000
 
     def append(self, entry: Change | Naming) -> None:
         self.entries.append(entry)
-        if len(self.entries) > 1000:
+        if len(self.entries) > self._tidy_above:
             self.entries = [entry for entry in self.entries if not entry.is_durable]
+            self._tidy_above = max(1000, 2 * len(self.entries))
 
     def crash(self, choose: Choose) -> None:
         pending = [entry for entry in self.entries if not entry.is_durable]
@@ -66,8 +70,9 @@ class Inode:
 
     def __init__(self, journal: Journal) -> None:
         self.data = bytearray()
-        self.synced = b""
+        self.synced = bytearray()
         self.changes: list[Change] = []
+        self.names = 0
         self.mtime_ms = 0
         self.reserved_bytes = 0
         """Space is kept for the file up to here. After a crash that is the most that it ever was since the last sync:
@@ -80,23 +85,38 @@ class Inode:
         """What it takes of the disk."""
         return max(len(self.data), self.reserved_bytes)
 
+    def count_name(self, more: int) -> None:
+        """It got a name, or lost one (−1). What has none takes no space, though it may be open."""
+        before = self._counted_bytes
+        self.names += more
+        self._journal.used_bytes += self._counted_bytes - before
+
+    @property
+    def _counted_bytes(self) -> int:
+        return self.space_bytes if self.names else 0
+
     def reserve(self, size_bytes: int) -> None:
+        before = self._counted_bytes
         self.reserved_bytes = max(self.reserved_bytes, size_bytes)
         self._most_reserved_bytes = max(self._most_reserved_bytes, size_bytes)
+        self._journal.used_bytes += self._counted_bytes - before
 
     def apply(self, change: Change) -> None:
+        before = self._counted_bytes
         if change.data is None and change.position <= len(self.data):
             self.reserved_bytes = 0
         _apply(self.data, change.position, change.data)
         self.changes.append(change)
         if change.data is None:
             self._journal.append(change)
+        self._journal.used_bytes += self._counted_bytes - before
 
     def sync(self) -> None:
         for change in self.changes:
             change.is_durable = change.is_durable or not change.is_abandoned
         if all(change.is_durable for change in self.changes):
-            self.synced = bytes(self.data)
+            for change in self.changes:
+                _apply(self.synced, change.position, change.data)
             self.changes.clear()
             self._most_reserved_bytes = self.reserved_bytes
 
@@ -119,15 +139,18 @@ class Inode:
                 elif fate == KEEP_ZEROS:
                     data = bytes(len(data))
             _apply(content, change.position, data)
+        before = self._counted_bytes
         self.reserved_bytes = self._most_reserved_bytes
-        self.replace(bytes(content))
+        self._journal.used_bytes += self._counted_bytes - before
+        self.replace(content)
 
-    def replace(self, content: bytes) -> None:
+    def replace(self, content: bytes | bytearray) -> None:
         """The file has this content, durably."""
-        self.data = bytearray(content)
-        self.synced = content
+        before = self._counted_bytes
+        self.data, self.synced = bytearray(content), bytearray(content)
         self.changes.clear()
         self._most_reserved_bytes = self.reserved_bytes
+        self._journal.used_bytes += self._counted_bytes - before
 
 
 def _apply(content: bytearray, position: int, data: bytes | None) -> None:
@@ -153,22 +176,32 @@ class Folder:
         naming = Naming(names)
         self._pending.append(naming)
         self._journal.append(naming)
+        _count_names([self.names.get(name) for name in names], -1)
         _rename(self.names, names)
+        _count_names(names.values(), 1)
 
     def sync(self) -> None:
         for naming in self._pending:
             naming.is_durable = True
-        self._synced = dict(self.names)
+            _rename(self._synced, naming.names)
         self._pending.clear()
 
     def crash(self, choose: Choose) -> None:
         for naming in self._pending:
             if not naming.is_lost:
                 _rename(self._synced, naming.names)
+        _count_names(self.names.values(), -1)
         self.names = dict(self._synced)
+        _count_names(self.names.values(), 1)
         self._pending.clear()
         for _, node in sorted(self.names.items()):
             node.crash(choose)
+
+
+def _count_names(nodes: Iterable[Inode | Folder | None], more: int) -> None:
+    for node in nodes:
+        if isinstance(node, Inode):
+            node.count_name(more)
 
 
 def _rename(target: dict[str, Inode | Folder], names: dict[str, Inode | Folder | None]) -> None:
@@ -187,11 +220,10 @@ def folders(root: Folder) -> Iterator[Folder]:
             yield from folders(node)
 
 
-def used_bytes(root: Folder) -> int:
+def space_of_files(root: Folder) -> int:
     """What all files below `root` take of the disk."""
-    return sum(
-        node.space_bytes for folder in folders(root) for node in folder.names.values() if isinstance(node, Inode)
-    )
+    inodes = [node for folder in folders(root) for node in folder.names.values() if isinstance(node, Inode)]
+    return sum(node.space_bytes for node in dict.fromkeys(inodes))
 
 
 def contents(root: Folder, path: str = "") -> Iterator[tuple[str, bytes | None]]:
