@@ -9,9 +9,10 @@ from strandline.client.consumer import TrioConsumer
 from strandline.client.delivery import Delivery
 from strandline.client.errors import ClientError
 from strandline.client.producer import TrioProducer
-from strandline.protocol.records import Record, decode_records, scan
+from strandline.protocol.records import InvalidBatch, Record, decode_records, scan
 from strandline.protocol.types import TopicPartition
 from strandline.storage.log.log import Log
+from strandline.testkit.disk import MemoryDisk
 
 
 def log_bytes(
@@ -28,6 +29,21 @@ def log_bytes(
         parts.append(part)
         offset = max(header.next_offset for _, header in scan(memoryview(part)))
     return b"".join(parts)
+
+
+def records_on(disk: MemoryDisk, tp: TopicPartition, log_dir: str = "/data") -> dict[int, bytes | None]:
+    """offset → value of what stands on a disk, whether a broker runs on it or not; up to the first damage."""
+    found: dict[int, bytes | None] = {}
+    folder = f"{log_dir}/{tp.topic}-{tp.partition}"
+    names = disk.listdir(folder) if disk.is_dir(folder) else []
+    for name in sorted(name for name in names if name.endswith(".log")):
+        content = disk.read(f"{folder}/{name}")
+        try:
+            whole = max((at + header.size_bytes for at, header in scan(memoryview(content))), default=0)
+        except InvalidBatch:
+            break
+        found |= {record.offset: record.value for record in decode_records(memoryview(content)[:whole])}
+    return found
 
 
 def log_records(log: Log, end_offset: int | None = None) -> list[Record]:

@@ -1,0 +1,96 @@
+"""What may be lost, by the god's view of all disks: nothing else is excused.
+
+* A record is *gone* once a disaster (power, a replaced disk) took its last copy from whatever disk.
+* A record that one broker alone acknowledged (acks=1) may be lost if that broker was struck, then or later while it
+  still led, or led no longer than a follower in sync may lag behind.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import trio
+
+from strandline.protocol.types import NO_BROKER
+from strandline.testkit.clock import common_time
+from strandline.testkit.inspection import records_on
+from strandline.testkit.simulation.history import Outcome, Stream, Write
+from strandline.testkit.simulation.world import World
+
+LOOK_INTERVAL_S = 0.05
+
+
+class Losses:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._cluster = world.cluster
+        self._strikes: list[tuple[int, float, float]] = []
+        """(broker, from when, until when)."""
+        self._led: dict[Stream, list[tuple[float, int]]] = defaultdict(list)
+        self.disasters_s: dict[Stream, list[float]] = defaultdict(list)
+        world.excuses.disasters_s = self.disasters_s
+
+    @property
+    def lag_s(self) -> float:
+        return int(self._world.options.config["replica.lag.time.max.ms"]) / 1000
+
+    def strike(self, broker: int, seconds: float) -> None:
+        now_s = common_time()
+        self._strikes.append((broker, now_s, now_s + seconds + self.lag_s))
+
+    async def watch_leaders(self) -> None:
+        while True:
+            for life in self._world.topics.values():
+                for stream in life.streams:
+                    led, leader = self._led[stream], self._world.leader(stream.tp)
+                    if not led or led[-1][1] != leader:
+                        led.append((common_time(), leader))
+            await trio.sleep(LOOK_INTERVAL_S)
+
+    @contextmanager
+    def by_disaster(self, brokers: Iterable[int]) -> Iterator[None]:
+        """What the block does to these brokers' disks may take the last copy of a record."""
+        streams = [stream for life in self._world.topics.values() for stream in life.streams]
+        before = {stream: self._copies(stream) for stream in streams}
+        yield
+        for stream in streams:
+            after = self._copies(stream)
+            gone = before[stream] - after
+            if gone:
+                self._world.excuses.gone |= {value for _, value in gone}
+                self.disasters_s[stream].append(common_time())
+                self._world.sometimes["records gone with their last copy"] += len(gone)
+
+    def _copies(self, stream: Stream) -> set[tuple[int, bytes]]:
+        """What stands on at least one disk."""
+        return {
+            (offset, value or b"")
+            for node in self._cluster.nodes.values()
+            for offset, value in records_on(node.disk, stream.tp).items()
+        }
+
+    def weak(self) -> set[bytes]:
+        """Values that one broker alone had acknowledged and was allowed to lose."""
+        return {
+            write.value
+            for write in self._world.history.writes
+            if write.acks != -1 and write.outcome is Outcome.OK and self._may_be_lost(write)
+        }
+
+    def _may_be_lost(self, write: Write) -> bool:
+        led = self._led[write.stream]
+        at_s = write.ended_s
+        leaders = [leader for since_s, leader in led if since_s <= at_s]
+        leader = leaders[-1] if leaders else NO_BROKER
+        if leader == NO_BROKER or write.acks == 0:
+            return True
+        moved = [since_s for since_s, each in led if since_s >= write.began_s - LOOK_INTERVAL_S and each != leader]
+        ended_s = min(moved, default=float("inf"))
+        if ended_s <= at_s + self.lag_s:
+            return True
+        return any(
+            broker == leader and from_s <= ended_s and until_s >= write.began_s
+            for broker, from_s, until_s in self._strikes
+        )

@@ -1,0 +1,123 @@
+"""What a seed decides before a run begins: the cluster, its load, and which faults there may be (swarm testing).
+
+Each seed draws the chances themselves, zero among them: one run has nothing but cuts, one nothing at all. What is drawn
+is printed at the head of a run, so that a run is understood by its first lines.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from strandline.testkit.simulation.script import Fault
+
+
+class TopicPlan(NamedTuple):
+    """acks: of who writes to it. It begins with so many partitions, and may grow."""
+
+    name: str
+    partitions: int
+    replication: int
+    min_isr: int
+    acks: int
+    configs: Mapping[str, str]
+
+    def __str__(self) -> str:
+        configs = "".join(f", {key}={value}" for key, value in self.configs.items())
+        replicas = f"{self.partitions} partitions of {self.replication} replicas, min.insync.replicas {self.min_isr}"
+        return f"{self.name}: {replicas}, acks {self.acks}{configs}"
+
+
+@dataclass(frozen=True)
+class Options:
+    seed: int
+    brokers: int
+    length_s: float
+    """Of the time with faults; healing and coming to rest follow."""
+    topics: tuple[TopicPlan, ...]
+    config: Mapping[str, str]
+    """Keys of `server.properties` for every broker."""
+    weights: Mapping[str, int]
+    """Kind of fault → how often, among the others."""
+    faults_per_minute: float
+    longest_fault_s: float
+    write_pause_s: float
+    """Between two records of one producer."""
+    latency_s: float
+    jitter_s: float
+    disk_delay_s: float
+    clock_rates: tuple[float, ...]
+    """How fast the monotonic clock of each broker goes."""
+    wall_skews_ms: tuple[int, ...] = field(default=())
+
+    def lines(self) -> list[str]:
+        faults = ", ".join(f"{kind} ×{weight}" for kind, weight in self.weights.items() if weight)
+        rates = ", ".join(f"{(rate - 1) * 1e6:+.0f} ppm" for rate in self.clock_rates)
+        return [
+            f"seed {self.seed}: {self.brokers} brokers, {self.length_s:g} s",
+            *(f"topic {topic}" for topic in self.topics),
+            "config " + ", ".join(f"{key}={value}" for key, value in self.config.items()),
+            f"{self.faults_per_minute:g} faults a minute, {self.longest_fault_s:g} s at most: {faults or 'none'}",
+            f"a record every {self.write_pause_s:g} s; latency {self.latency_s * 1e3:g} ms + {self.jitter_s * 1e3:g}; "
+            f"disk {self.disk_delay_s * 1e3:g} ms; clocks {rates}",
+        ]
+
+
+def draw_options(seed: int, kinds: Iterable[str], *, brokers: int = 3, length_s: float = 120.0) -> Options:
+    """kinds: of faults that there may be."""
+    chance = random.Random(f"{seed}/options")
+    weights = {kind: chance.choice((0, 0, 1, 1, 3)) for kind in kinds}
+    small = chance.random() < 0.7
+    config = {
+        "replica.lag.time.max.ms": str(chance.choice((1_500, 2_000, 4_000))),
+        "replica.fetch.wait.max.ms": "500",
+        "unclean.recovery.strategy": chance.choice(("balanced", "balanced", "none")),
+        "log.segment.bytes": str(chance.choice((1_000, 4_000, 20_000))) if small else "1000000",
+        "log.index.interval.bytes": str(chance.choice((1, 500))) if small else "4096",
+        "replica.high.watermark.checkpoint.interval.ms": str(chance.choice((500, 5_000))),
+        "log.flush.offset.checkpoint.interval.ms": str(chance.choice((1_000, 60_000))),
+        "auto.create.topics.enable": "false",
+        "offsets.topic.num.partitions": "2",
+        "offsets.topic.replication.factor": str(min(3, brokers)),
+        "group.initial.rebalance.delay.ms": "0",
+    }
+    replication = min(3, brokers)
+    topics = (
+        TopicPlan("all", 2, replication, min(2, replication), -1, {}),
+        TopicPlan("weak", 1, replication, 1, chance.choice((1, -1)), {}),
+        TopicPlan("anew", 1, min(chance.choice((2, 3)), brokers), 1, -1, {}),
+    )
+    return Options(
+        seed,
+        brokers,
+        length_s,
+        topics,
+        config,
+        weights,
+        faults_per_minute=chance.choice((0.0, 6.0, 15.0, 30.0)) if any(weights.values()) else 0.0,
+        longest_fault_s=chance.choice((2.0, 8.0, 15.0)),
+        write_pause_s=chance.choice((0.1, 0.3)),
+        latency_s=chance.choice((0.001, 0.001, 0.02)),
+        jitter_s=chance.choice((0.0, 0.0, 0.01)),
+        disk_delay_s=chance.choice((0.0, 0.0, 0.005)),
+        clock_rates=tuple(1 + chance.choice((0, 0, 1e-5, -1e-4, 1e-3)) for _ in range(brokers)),
+        wall_skews_ms=tuple(chance.choice((0, 0, 50, -2_000)) for _ in range(brokers)),
+    )
+
+
+def draw_script(options: Options) -> tuple[Fault, ...]:
+    """The faults of a run whose length and chances are drawn."""
+    chance = random.Random(f"{options.seed}/script")
+    kinds, weights = list(options.weights), list(options.weights.values())
+    count = round(options.faults_per_minute * options.length_s / 60)
+    faults = []
+    for _ in range(count):
+        kind = chance.choices(kinds, weights)[0]
+        broker, other = chance.sample(range(1, options.brokers + 1), 2)
+        sign = {"cut": ">", "cut both": "-", "slow link": ">", "drop": "-"}.get(kind)
+        target = str(broker) if sign is None else f"{broker}{sign}{other}"
+        at_s, seconds = chance.uniform(0, options.length_s), chance.uniform(0.1, options.longest_fault_s)
+        faults.append(Fault(round(at_s, 3), kind, target, round(seconds, 2)))
+    return tuple(sorted(faults))

@@ -1,0 +1,69 @@
+"""All that one run has: the cluster, the topics that live now, what clients were told, who was struck and when."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import trio
+
+from strandline.protocol.types import NO_BROKER, TopicPartition
+from strandline.protocol.znodes import TOPICS_PATH
+from strandline.testkit.clock import common_time
+from strandline.testkit.cluster import MemoryCluster
+from strandline.testkit.simulation.anomalies import Excuses
+from strandline.testkit.simulation.history import History, Stream
+from strandline.testkit.simulation.options import Options, TopicPlan
+
+
+@dataclass(eq=False)
+class TopicLife:
+    """One life of a topic. is_open: it may be written to; while it is created anew nobody begins to."""
+
+    plan: TopicPlan
+    life: int = 1
+    partitions: int = 0
+    is_open: bool = True
+    in_flight: int = 0
+    """Writes that have no outcome yet."""
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
+
+    def stream(self, partition: int) -> Stream:
+        return Stream(TopicPartition(self.name, partition), self.life)
+
+    @property
+    def streams(self) -> list[Stream]:
+        return [self.stream(partition) for partition in range(self.partitions)]
+
+
+@dataclass(eq=False)
+class World:
+    options: Options
+    cluster: MemoryCluster
+    history: History = field(default_factory=History)
+    topics: dict[str, TopicLife] = field(default_factory=dict)
+    excuses: Excuses = field(default_factory=Excuses)
+    violations: list[str] = field(default_factory=list)
+    """What oracles found while it ran."""
+    sometimes: Counter[str] = field(default_factory=Counter)
+    ended_s: float = 0.0
+    is_over: bool = False
+    """No fault follows, and nobody writes any more."""
+
+    def exists(self, topic: str) -> bool:
+        return self.cluster.zookeeper.tree.exists(f"{TOPICS_PATH}/{topic}") is not None
+
+    def leader(self, tp: TopicPartition) -> int:
+        """As ZooKeeper has it; −1: nobody, or there is no such partition."""
+        path = f"{TOPICS_PATH}/{tp.topic}/partitions/{tp.partition}/state"
+        return self.cluster.leader(tp) if self.cluster.zookeeper.tree.exists(path) else NO_BROKER
+
+    def violated(self, what: str) -> None:
+        self.violations.append(f"{common_time():.4f} {what}")
+
+    async def sleep(self, seconds: float) -> None:
+        """Of virtual time, or until all is over."""
+        await trio.sleep(seconds)
