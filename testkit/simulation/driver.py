@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import time
+import traceback
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import trio
 
@@ -26,57 +28,89 @@ from strandline.testkit.simulation.losses import Losses
 from strandline.testkit.simulation.options import Options, TopicPlan, draw_options, draw_script
 from strandline.testkit.simulation.scheduler import run_seeded
 from strandline.testkit.simulation.script import Fault
-from strandline.testkit.simulation.workloads.consuming import consume
-from strandline.testkit.simulation.workloads.producing import produce
+from strandline.testkit.simulation.workloads.table import ALWAYS, SOMETIMES
 from strandline.testkit.simulation.world import TopicLife, World
 
+ADMIN_TIMEOUT_MS = 2_000
 
-@dataclass
+
+@dataclass(frozen=True)
 class Report:
-    """findings: what does not hold. digest: of all that happened. virtual_s, real_s: how long it took."""
+    """findings: what does not hold. digest: of all that happened; the same run has the same. sometimes: how often
+    something rare was reached. virtual_s, cpu_s: how long it took. lines: what brokers logged."""
 
     options: Options
     script: tuple[Fault, ...]
     findings: list[str]
     digest: str
     virtual_s: float
-    real_s: float
+    cpu_s: float
     lines: list[str]
-    sometimes: Counter[str] = field(default_factory=Counter)
+    sometimes: Counter[str]
+
+
+def simulate_seed(seed: int, *, brokers: int = 3, length_s: float = 120.0, kinds: Iterable[str] = KINDS) -> Report:
+    """What that seed draws. length_s: of the time with faults. kinds: of faults that there may be."""
+    return simulate(draw_options(seed, kinds, SOMETIMES, brokers=brokers, length_s=length_s))
 
 
 def simulate(options: Options, script: tuple[Fault, ...] | None = None) -> Report:
-    """script: in place of what the seed draws."""
+    """script: in place of what the seed draws. Whatever ends the run before its time is a finding, too."""
+    began_s = time.process_time()
     script = draw_script(options) if script is None else script
-    began = time.process_time()
-    world, findings = run_seeded(options.seed, lambda clock: _run(options, script, clock))
-    virtual_s = world.ended_s
+    run = _Run(options, script)
+    try:
+        run_seeded(options.seed, run.main)
+    except Exception as failure:
+        run.findings += [*run.world.violations, "".join(traceback.format_exception(failure))]
+    world = run.world
+    cpu_s = time.process_time() - began_s
     return Report(
-        options,
-        script,
-        findings,
-        _digest(world),
-        virtual_s,
-        time.process_time() - began,
-        world.cluster.history,
-        world.sometimes,
+        options, script, run.findings, run.digest(), run.ended_s, cpu_s, world.cluster.history, world.sometimes
     )
 
 
-def simulate_seed(seed: int, *, brokers: int = 3, length_s: float = 120.0) -> Report:
-    return simulate(draw_options(seed, KINDS, brokers=brokers, length_s=length_s))
+class _Run:
+    def __init__(self, options: Options, script: tuple[Fault, ...]) -> None:
+        cluster = _cluster(options)
+        self.world = World(options, cluster, cluster.admin(request_timeout_ms=ADMIN_TIMEOUT_MS))
+        self.findings: list[str] = []
+        self.ended_s = 0.0
+        self._script = script
+
+    async def main(self, clock: SimulationClock) -> None:
+        world = self.world
+        losses = Losses(world)
+        try:
+            async with world.cluster.running(), world.admin, trio.open_nursery() as watchers:
+                for plan in world.options.topics:
+                    await _create(world, plan)
+                watchers.start_soon(losses.watch_leaders)
+                await self._load_and_strike(losses, ends_s=clock.now_s + world.options.length_s)
+                self.findings += await come_to_rest(world)
+                self.findings += judge(world, losses)
+                watchers.cancel_scope.cancel()
+        finally:
+            self.ended_s = clock.now_s
+
+    async def _load_and_strike(self, losses: Losses, ends_s: float) -> None:
+        async with trio.open_nursery() as nursery:
+            for workload in (*ALWAYS.values(), *(SOMETIMES[name] for name in self.world.options.workloads)):
+                nursery.start_soon(workload, self.world)
+            await Faults(self.world, losses).run(self._script)
+            await trio.sleep_until(ends_s)
+            self.world.is_over = True
+
+    def digest(self) -> str:
+        told = hashlib.sha256()
+        for line in self.world.cluster.history:
+            told.update(line.encode())
+        for each in self.world.history.all():
+            told.update(repr(each).encode())
+        return told.hexdigest()[:16]
 
 
-def _digest(world: World) -> str:
-    told = hashlib.sha256()
-    for line in world.cluster.history:
-        told.update(line.encode())
-    for each in (*world.history.writes, *world.history.polls):
-        told.update(repr(each).encode())
-    return told.hexdigest()[:16]
-
-
-async def _run(options: Options, script: tuple[Fault, ...], clock: SimulationClock) -> tuple[World, list[str]]:
+def _cluster(options: Options) -> MemoryCluster:
     cluster = MemoryCluster(
         options.brokers, seed=options.seed, network_latency_s=options.latency_s, config=dict(options.config)
     )
@@ -84,41 +118,17 @@ async def _run(options: Options, script: tuple[Fault, ...], clock: SimulationClo
         node.tasks = NodeTasks(node.name, offset_s=1000.0 * node.broker_id, rate=rate)
         node.wall_clock = VirtualWallClock(skew_ms=skew_ms, rate=rate)
         node.disk_delay_s = options.disk_delay_s
-    world = World(options, cluster)
-    async with cluster.running(), cluster.admin(request_timeout_ms=2_000) as admin:
-        for plan in options.topics:
-            world.topics[plan.name] = TopicLife(plan, partitions=plan.partitions)
-            await _create(world, admin, plan)
-        losses = Losses(world)
-        async with trio.open_nursery() as watchers:
-            watchers.start_soon(losses.watch_leaders)
-            async with trio.open_nursery() as load:
-                for plan in options.topics:
-                    load.start_soon(lambda name=plan.name: produce(world, f"producer-{name}", name, idempotent=True))
-                    load.start_soon(consume, world, f"consumer-{plan.name}", plan.name)
-                ends_s = clock.now_s + options.length_s
-                await Faults(world, losses).run(script)
-                await trio.sleep_until(max(ends_s, clock.now_s + 1))
-                world.is_over = True
-            findings = await come_to_rest(world)
-            watchers.cancel_scope.cancel()
-        findings += judge(world, losses)
-        world.ended_s = clock.now_s
-    return world, findings
+    return cluster
 
 
-async def _create(world: World, admin, plan: TopicPlan) -> None:
+async def _create(world: World, plan: TopicPlan) -> None:
+    """The topic, once more where it does not come about at once."""
     configs = {"min.insync.replicas": str(plan.min_isr), **plan.configs}
     while not world.exists(plan.name):
         try:
-            await admin.create_topic(plan.name, plan.partitions, plan.replication, configs=configs, timeout_ms=3_000)
+            await world.admin.create_topic(
+                plan.name, plan.partitions, plan.replication, configs=configs, timeout_ms=3_000
+            )
         except ClientError:
             await trio.sleep(0.2)
-
-
-if __name__ == "__main__":
-    import sys
-
-    for seed in range(int(sys.argv[1]), int(sys.argv[2])):
-        r = simulate_seed(seed, length_s=float(sys.argv[3]) if len(sys.argv) > 3 else 120.0)
-        print(seed, r.digest, f"{r.virtual_s:.1f} s, {r.virtual_s / r.real_s:.1f}x", dict(r.sometimes), r.findings[:5])
+    world.topics[plan.name] = TopicLife(plan, partitions=plan.partitions)

@@ -7,6 +7,7 @@ have). Nothing here looks into a broker. `anomalies` holds it against what the l
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -106,3 +107,11 @@ class History:
     commits: list[Commit] = field(default_factory=list)
     committed: list[Committed] = field(default_factory=list)
     ownerships: list[Ownership] = field(default_factory=list)
+
+    def all(self) -> Iterator[Write | Poll | Commit | Committed | Ownership]:
+        """Each list in its order."""
+        yield from self.writes
+        yield from self.polls
+        yield from self.commits
+        yield from self.committed
+        yield from self.ownerships

@@ -41,6 +41,8 @@ class Options:
     """Keys of `server.properties` for every broker."""
     weights: Mapping[str, int]
     """Kind of fault → how often, among the others."""
+    workloads: tuple[str, ...]
+    """Beside those that every run has."""
     faults_per_minute: float
     longest_fault_s: float
     write_pause_s: float
@@ -60,13 +62,16 @@ class Options:
             *(f"topic {topic}" for topic in self.topics),
             "config " + ", ".join(f"{key}={value}" for key, value in self.config.items()),
             f"{self.faults_per_minute:g} faults a minute, {self.longest_fault_s:g} s at most: {faults or 'none'}",
+            f"workloads: {', '.join(self.workloads) or 'producers and consumers only'}",
             f"a record every {self.write_pause_s:g} s; latency {self.latency_s * 1e3:g} ms + {self.jitter_s * 1e3:g}; "
             f"disk {self.disk_delay_s * 1e3:g} ms; clocks {rates}",
         ]
 
 
-def draw_options(seed: int, kinds: Iterable[str], *, brokers: int = 3, length_s: float = 120.0) -> Options:
-    """kinds: of faults that there may be."""
+def draw_options(
+    seed: int, kinds: Iterable[str], workloads: Iterable[str], *, brokers: int = 3, length_s: float = 120.0
+) -> Options:
+    """kinds: of faults that there may be. workloads: of which each seed has some."""
     chance = random.Random(f"{seed}/options")
     weights = {kind: chance.choice((0, 0, 1, 1, 3)) for kind in kinds}
     small = chance.random() < 0.7
@@ -96,6 +101,7 @@ def draw_options(seed: int, kinds: Iterable[str], *, brokers: int = 3, length_s:
         topics,
         config,
         weights,
+        tuple(each for each in workloads if chance.random() < 0.5),
         faults_per_minute=chance.choice((0.0, 6.0, 15.0, 30.0)) if any(weights.values()) else 0.0,
         longest_fault_s=chance.choice((2.0, 8.0, 15.0)),
         write_pause_s=chance.choice((0.1, 0.3)),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import dataclass, field
 
-import trio
-
+from strandline.client import TrioAdmin
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.protocol.znodes import TOPICS_PATH
 from strandline.testkit.clock import common_time
@@ -43,6 +43,8 @@ class TopicLife:
 class World:
     options: Options
     cluster: MemoryCluster
+    admin: TrioAdmin
+    """Of operators; each of its calls may fail as long as there are faults."""
     history: History = field(default_factory=History)
     topics: dict[str, TopicLife] = field(default_factory=dict)
     excuses: Excuses = field(default_factory=Excuses)
@@ -64,6 +66,6 @@ class World:
     def violated(self, what: str) -> None:
         self.violations.append(f"{common_time():.4f} {what}")
 
-    async def sleep(self, seconds: float) -> None:
-        """Of virtual time, or until all is over."""
-        await trio.sleep(seconds)
+    def chance(self, purpose: str) -> random.Random:
+        """The stream of one purpose, from its beginning."""
+        return random.Random(f"{self.options.seed}/{purpose}")

@@ -12,8 +12,15 @@ from strandline.testkit.simulation.world import World
 SETTINGS = {"request_timeout_ms": 2_000, "auto_offset_reset": "earliest"}
 
 
-async def consume(world: World, name: str, topic: str) -> None:
-    """Until the faults are over. Each life of the topic is read anew, and so are partitions that it grows by."""
+async def consume_all(world: World) -> None:
+    """One consumer for each topic."""
+    async with trio.open_nursery() as nursery:
+        for plan in world.options.topics:
+            nursery.start_soon(_consume, world, f"consumer-{plan.name}", plan.name)
+
+
+async def _consume(world: World, name: str, topic: str) -> None:
+    """Each life of the topic is read anew, and so are partitions that it grows by."""
     reading = 0
     while not world.is_over:
         life = world.topics[topic]

@@ -14,10 +14,16 @@ IN_FLIGHT_MAX = 5
 SETTINGS = {"linger_ms": 0, "delivery_timeout_ms": 8_000, "request_timeout_ms": 2_000, "max_block_ms": 3_000}
 
 
-async def produce(world: World, name: str, topic: str, *, idempotent: bool) -> None:
-    """Until the faults are over. idempotent: as far as the topic's acks allow it."""
+async def produce_to_all(world: World) -> None:
+    """One producer for each topic."""
+    async with trio.open_nursery() as nursery:
+        for plan in world.options.topics:
+            nursery.start_soon(_produce, world, f"producer-{plan.name}", plan.name)
+
+
+async def _produce(world: World, name: str, topic: str) -> None:
     acks = world.topics[topic].plan.acks
-    settings = {**SETTINGS, "acks": acks, "enable_idempotence": idempotent and acks == -1}
+    settings = {**SETTINGS, "acks": acks, "enable_idempotence": acks == -1}
     number = 0
     async with world.cluster.producer(client_id=name, **settings) as producer, trio.open_nursery() as nursery:
         while not world.is_over:

@@ -1,0 +1,16 @@
+"""Which workloads there are. Each runs until `world.is_over`, and survives whatever is done to the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from strandline.testkit.simulation.workloads.consuming import consume_all
+from strandline.testkit.simulation.workloads.producing import produce_to_all
+from strandline.testkit.simulation.world import World
+
+Workload = Callable[[World], Awaitable[None]]
+
+ALWAYS: dict[str, Workload] = {"producing": produce_to_all, "consuming": consume_all}
+"""Of every run."""
+SOMETIMES: dict[str, Workload] = {}
+"""A seed draws which of them it has."""
