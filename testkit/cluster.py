@@ -24,6 +24,7 @@ from typing import Any
 
 import trio
 
+from strandline.broker.membership.cluster_identity import UnreadableCluster
 from strandline.broker.membership.registration import BrokerIdTaken
 from strandline.broker.replication.partition import Partition
 from strandline.broker.server import Broker
@@ -32,9 +33,11 @@ from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.protocol.znodes import PartitionStateZnode
 from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.config.reading import load_broker_config
+from strandline.runtime.coordination import CoordinationError
 from strandline.runtime.environment import Environment
+from strandline.runtime.exception_groups import first_cause
 from strandline.runtime.logging import BrokerLogs, make_logger
-from strandline.runtime.network import REACH_TIMEOUT_S
+from strandline.runtime.network import REACH_TIMEOUT_S, CannotListen
 from strandline.storage.errors import StorageError
 from strandline.storage.log.log import Log
 from strandline.testkit.clock import common_time
@@ -55,7 +58,13 @@ LOG_DIR = "/data"
 SESSION_TIMEOUT_MS = 6_000
 LINES_OF_HISTORY = 150
 LOOK_INTERVAL_S = 0.005
+FATAL = (StorageError, CannotListen, BrokerIdTaken, UnreadableCluster, CoordinationError)
+"""What a broker's process ends by; see `broker/process.py`."""
 _REAL_TIME = re.compile('"timestamp":"[^"]*",?')
+
+
+class StartFailed(Exception):
+    """A broker ended before it served; the text says why. Nothing of it is left but its disk."""
 
 
 @dataclass(eq=False)
@@ -68,6 +77,8 @@ class BrokerNode:
     wall_clock: VirtualWallClock = field(default_factory=VirtualWallClock)
     disk_delay_s: float = 0.0
     lives: int = 0
+    ended_by: str = ""
+    """Why its last life ended by itself."""
     has_vanished: bool = False
     broker: Broker | None = None
     life: Life | None = None
@@ -136,8 +147,9 @@ class MemoryCluster(ClusterView):
             self.network.node(name).reach_timeout_s = REACH_TIMEOUT_S
 
     @asynccontextmanager
-    async def running(self, *, start: bool = True) -> AsyncIterator[MemoryCluster]:
-        """ZooKeeper, and with `start` all brokers in the order of their ids: the first one is controller."""
+    async def running(self, *, start: bool = True, tells: bool = True) -> AsyncIterator[MemoryCluster]:
+        """ZooKeeper, and with `start` all brokers in the order of their ids: the first one is controller. tells: the
+        last lines of all logs go to stderr where the block ends by an exception."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
@@ -147,7 +159,8 @@ class MemoryCluster(ClusterView):
                     await self.until(lambda: self.controller_id != NO_BROKER, "a controller")
                 yield self
             except BaseException:
-                sys.stderr.write("\n".join(["", *self.history[-LINES_OF_HISTORY:], ""]))
+                if tells:
+                    sys.stderr.write("\n".join(["", *self.history[-LINES_OF_HISTORY:], ""]))
                 raise
             for broker_id, node in self.nodes.items():
                 if node.is_up:
@@ -157,7 +170,7 @@ class MemoryCluster(ClusterView):
     # --- lives of brokers ----------------------------------------------------------------------------------------
 
     async def start_broker(self, broker_id: int) -> None:
-        """Start it (again) on what its disk has; returns when it serves."""
+        """Start it (again) on what its disk has; returns when it serves. StartFailed: it ended before."""
         node = self.nodes[broker_id]
         assert not node.is_up, f"{node.name} runs already"
         assert self._nursery is not None, "the cluster is not running"
@@ -185,23 +198,31 @@ class MemoryCluster(ClusterView):
         node.broker = Broker(
             load_broker_config(self._properties(node)), environment, node.coordination, BrokerLogs(log, log, log)
         )
-        await self._nursery.start(self._run, node, node.broker)
+        try:
+            await self._nursery.start(self._run, node, node.broker)
+        except RuntimeError as error:  # trio's: the task ended without having reported
+            if not node.life.is_over:
+                raise
+            raise StartFailed(f"{node.name} ended before it served: {node.ended_by}") from error
 
     async def _run(
         self, node: BrokerNode, broker: Broker, *, task_status: trio.TaskStatus[object] = trio.TASK_STATUS_IGNORED
     ) -> None:
         node.tasks.enter()
         life, finished = node.life, node.finished
-        assert life is not None
+        assert life is not None and node.coordination is not None
+        node.ended_by = "it was told to"
         try:
             with node.scope:
                 await broker.run(task_status=task_status)
         except* NodeDied:
             assert life.is_over
-        except* (StorageError, BrokerIdTaken) as failures:  # the process would end with exit code 1
-            self.history.append(f"{common_time():9.4f} {node.name} ended: {failures.exceptions[0]}")
+        except* FATAL as failures:  # the process would end with exit code 1
+            node.ended_by = str(first_cause(failures))
+            self.history.append(f"{common_time():9.4f} {node.name} ended: {node.ended_by}")
             self.network.stop(node.name)
             node.disk.kill()
+            self.zookeeper.crash(node.coordination.client)
         finally:
             life.is_over = True
             finished.set()

@@ -23,11 +23,13 @@ from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.environment import VirtualWallClock
 from strandline.testkit.node_tasks import NodeTasks
 from strandline.testkit.simulation.faults import KINDS, Faults
+from strandline.testkit.simulation.god_view import GodView
 from strandline.testkit.simulation.judgement import come_to_rest, judge
 from strandline.testkit.simulation.losses import Losses
 from strandline.testkit.simulation.options import Options, TopicPlan, draw_options, draw_script
 from strandline.testkit.simulation.scheduler import run_seeded
 from strandline.testkit.simulation.script import Fault
+from strandline.testkit.simulation.state_rules import StateRules
 from strandline.testkit.simulation.workloads.table import ALWAYS, SOMETIMES
 from strandline.testkit.simulation.world import TopicLife, World
 
@@ -80,18 +82,27 @@ class _Run:
 
     async def main(self, clock: SimulationClock) -> None:
         world = self.world
-        losses = Losses(world)
+        god_view = GodView(world)
+        losses, rules = Losses(world, god_view), StateRules(world, god_view)
+        world.cluster.zookeeper.tree.on_apply = rules.applied
         try:
-            async with world.cluster.running(), world.admin, trio.open_nursery() as watchers:
-                for plan in world.options.topics:
-                    await _create(world, plan)
-                watchers.start_soon(losses.watch_leaders)
-                await self._load_and_strike(losses, ends_s=clock.now_s + world.options.length_s)
-                self.findings += await come_to_rest(world)
-                self.findings += judge(world, losses)
-                watchers.cancel_scope.cancel()
+            with world.until_violation, god_view.watching():
+                await self._live(losses, clock)
         finally:
             self.ended_s = clock.now_s
+        if world.violations:
+            self.findings[:0] = world.violations
+
+    async def _live(self, losses: Losses, clock: SimulationClock) -> None:
+        world = self.world
+        async with world.cluster.running(), world.admin, trio.open_nursery() as watchers:
+            for plan in world.options.topics:
+                await _create(world, plan)
+            watchers.start_soon(losses.watch_leaders)
+            await self._load_and_strike(losses, ends_s=clock.now_s + world.options.length_s)
+            self.findings += await come_to_rest(world)
+            self.findings += judge(world, losses)
+            watchers.cancel_scope.cancel()
 
     async def _load_and_strike(self, losses: Losses, ends_s: float) -> None:
         async with trio.open_nursery() as nursery:

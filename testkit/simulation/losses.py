@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import trio
@@ -16,6 +16,7 @@ import trio
 from strandline.protocol.types import NO_BROKER
 from strandline.testkit.clock import common_time
 from strandline.testkit.inspection import records_on
+from strandline.testkit.simulation.god_view import GodView
 from strandline.testkit.simulation.history import Outcome, Stream, Write
 from strandline.testkit.simulation.world import World
 
@@ -23,8 +24,9 @@ LOOK_INTERVAL_S = 0.05
 
 
 class Losses:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, god_view: GodView) -> None:
         self._world = world
+        self._god_view = god_view
         self._cluster = world.cluster
         self._strikes: list[tuple[int, float, float]] = []
         """(broker, from when, until when)."""
@@ -50,16 +52,19 @@ class Losses:
             await trio.sleep(LOOK_INTERVAL_S)
 
     @contextmanager
-    def by_disaster(self, brokers: Iterable[int]) -> Iterator[None]:
+    def by_disaster(self, brokers: Sequence[int]) -> Iterator[None]:
         """What the block does to these brokers' disks may take the last copy of a record."""
         streams = [stream for life in self._world.topics.values() for stream in life.streams]
         before = {stream: self._copies(stream) for stream in streams}
         yield
+        for broker in brokers:
+            self._god_view.disk_changed(self._cluster.nodes[broker].name)
         for stream in streams:
             after = self._copies(stream)
             gone = before[stream] - after
             if gone:
                 self._world.excuses.gone |= {value for _, value in gone}
+                self._god_view.last_copy_gone(stream.tp, min(offset for offset, _ in gone))
                 self.disasters_s[stream].append(common_time())
                 self._world.sometimes["records gone with their last copy"] += len(gone)
 

@@ -6,9 +6,11 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
+import trio
+
 from strandline.client import TrioAdmin
 from strandline.protocol.types import NO_BROKER, TopicPartition
-from strandline.protocol.znodes import TOPICS_PATH
+from strandline.protocol.znodes import TOPICS_PATH, PartitionStateZnode
 from strandline.testkit.clock import common_time
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.simulation.anomalies import Excuses
@@ -48,10 +50,12 @@ class World:
     history: History = field(default_factory=History)
     topics: dict[str, TopicLife] = field(default_factory=dict)
     excuses: Excuses = field(default_factory=Excuses)
+    states: dict[TopicPartition, PartitionStateZnode] = field(default_factory=dict)
+    """Of all partitions, as ZooKeeper has them now."""
     violations: list[str] = field(default_factory=list)
-    """What oracles found while it ran."""
+    """What oracles found while it ran; the first ends the run."""
+    until_violation: trio.CancelScope = field(default_factory=trio.CancelScope)
     sometimes: Counter[str] = field(default_factory=Counter)
-    ended_s: float = 0.0
     is_over: bool = False
     """No fault follows, and nobody writes any more."""
 
@@ -60,11 +64,12 @@ class World:
 
     def leader(self, tp: TopicPartition) -> int:
         """As ZooKeeper has it; −1: nobody, or there is no such partition."""
-        path = f"{TOPICS_PATH}/{tp.topic}/partitions/{tp.partition}/state"
-        return self.cluster.leader(tp) if self.cluster.zookeeper.tree.exists(path) else NO_BROKER
+        state = self.states.get(tp)
+        return state.leader if state is not None else NO_BROKER
 
     def violated(self, what: str) -> None:
         self.violations.append(f"{common_time():.4f} {what}")
+        self.until_violation.cancel("an invariant does not hold")
 
     def chance(self, purpose: str) -> random.Random:
         """The stream of one purpose, from its beginning."""

@@ -157,7 +157,10 @@ class MemoryZooKeeper:
                 box.owed = 0
 
     def crash(self, client: MemoryCoordination) -> None:
-        """The client's process is killed: it never hears or says anything again. Its session lives until it expires."""
+        """The client's process ends at once: it never hears or says anything again. Its session lives until it expires,
+        unless it was closed before."""
+        if client not in self._clients:
+            return
         link = client.link
         client.dead = True
         if link is not None:

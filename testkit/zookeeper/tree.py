@@ -67,18 +67,28 @@ class Applied(NamedTuple):
     raised: list[Raised]
 
 
+def nobody_watches(operations: Sequence[Operation], session_id: int) -> None:
+    """`ZnodeTree.on_apply` as it begins. It has a name: trees are pickled."""
+
+
 class ZnodeTree:
     def __init__(self) -> None:
         self.zxid = 0
         self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0, 0)}
         self.unreadable: set[str] = set()
         """Patterns of paths: their access control lists let nobody read what is there."""
+        self.on_apply: Callable[[Sequence[Operation], int], None] = nobody_watches
+        """Told of each transaction that was applied, and of the session that sent it."""
         self._undo: list[Callable[[], None]] = []
         self._raised: list[Raised] = []
 
     def snapshot(self) -> ZnodeTree:
         """A copy that no later transaction changes: what a lagging server still shows."""
-        return copy.deepcopy(self)
+        taken = copy.copy(self)
+        taken.nodes = copy.deepcopy(self.nodes)
+        taken.unreadable = set(self.unreadable)
+        taken.on_apply = nobody_watches
+        return taken
 
     # -- reads
 
@@ -136,6 +146,7 @@ class ZnodeTree:
                     f"multi of {len(operations)}: operation {index}, {error}", index, error
                 ) from None
         raised, self._undo, self._raised = self._raised, [], []
+        self.on_apply(operations, session_id)
         return Applied(results, raised)
 
     def next_zxid(self) -> int:

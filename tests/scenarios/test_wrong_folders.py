@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.protocol.znodes import BrokerIdZnode, BrokerIncarnationZnode
-from strandline.testkit.cluster import BrokerNode
+from strandline.testkit.cluster import BrokerNode, StartFailed
 from support.scenario import T0, check_at_the_end, cluster_with_topic, numbered
 
 
@@ -31,7 +31,7 @@ async def test_a_broker_of_another_cluster_changes_nothing_here_or_at_home(lives
             starts = BrokerIncarnationZnode.path(1)
             before = stray.content(), there.state(T0), there.zookeeper.tree.get(starts).stat.version
             there.replace_disk(1, stray)
-            with pytest.raises(RuntimeError, match="started"):  # trio: it ended before it served
+            with pytest.raises(StartFailed, match=r"cluster\.id"):
                 await there.start_broker(1)
             assert any("cluster.id" in line and "ended" in line for line in there.history)
             disk = there.nodes[1].disk
@@ -61,7 +61,7 @@ async def test_a_copy_of_a_running_brokers_folder_does_not_take_its_id(restarts:
         original, cluster.nodes[1] = cluster.nodes[1], Elsewhere(1, disk=image)
         cluster.network.node("clone-1")
         epoch = original.broker.registration.broker_epoch
-        with pytest.raises(RuntimeError, match="started"):
+        with pytest.raises(StartFailed, match="registered by another"):
             await cluster.start_broker(1)
         assert any("registered by another broker" in line for line in cluster.history)
         cluster.nodes[1] = original

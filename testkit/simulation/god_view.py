@@ -1,0 +1,220 @@
+"""Oracles that see every log at once, after each event that matters (safety.md §1: 1–5, 10, 14, 16, 21).
+
+```
+ Log._write, truncate_…       ──> shadow of that log        ┐
+ Leadership.advance_…         ──> what is committed         ├─ held against each other ──> world.violated
+ Partition.become_leader      ──> has the leader all of it? ┘
+```
+The methods named are wrapped while a run lasts (`watching`), and the code under test does not know of it. Who calls is
+told by the node of the present task. What happened on disks while a broker was away is read when its log is seen again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from strandline.broker.replication.partition import Partition
+from strandline.protocol.records.batch import scan
+from strandline.protocol.types import TopicId, TopicPartition
+from strandline.storage.log.log import Log
+from strandline.testkit.node_tasks import NODE
+from strandline.testkit.simulation.shadows import Committed, Entry, Shadow
+from strandline.testkit.simulation.world import World
+
+Life = tuple[TopicPartition, TopicId | None]
+ADVANCING = ("append", "append_checked", "record_follower_fetch", "_advance_and_complete")
+"""Methods of a partition that may raise its high watermark."""
+
+
+class GodView:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.committed: dict[Life, Committed] = {}
+        self._lives: dict[TopicPartition, TopicId | None] = {}
+        """Of the present life of each partition that anybody led."""
+        self._seen: dict[tuple[str, TopicPartition], tuple[Log, Shadow]] = {}
+
+    # --- what happens ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch everything that brokers of this process do to logs and high watermarks."""
+        wraps: list[tuple[type, str, Callable[..., Any]]] = [
+            (Log, "_write", self._write),
+            (Log, "truncate_to", self._truncate),
+            (Log, "truncate_fully_and_start_at", self._truncate),
+            (Log, "segments_replaced", self._replace),
+            (Partition, "become_leader", self._lead),
+            *((Partition, name, self._advance) for name in ADVANCING),
+        ]
+        originals = [(owner, name, getattr(owner, name)) for owner, name, _ in wraps]
+        for owner, name, watch in wraps:
+            setattr(owner, name, _wrapped(getattr(owner, name), watch))
+        try:
+            yield
+        finally:
+            for owner, name, original in originals:
+                setattr(owner, name, original)
+
+    def _write(self, original: Callable[..., Any], log: Log, views: Sequence[memoryview], *rest: Any) -> None:
+        shadow = self._shadow(log)
+        original(log, views, *rest)
+        for view in views:
+            for entry in _entries(view):
+                self._check_order(log, shadow, entry)
+                shadow.append(entry)
+
+    def _truncate(self, original: Callable[..., Any], log: Log, offset: int) -> None:
+        shadow, life = self._shadow(log), _life(log)
+        original(log, offset)
+        kept_from = log.log_start_offset
+        dropped = shadow.cut(log.log_end_offset if log.log_end_offset > kept_from else kept_from)
+        if log.log_end_offset == kept_from:
+            shadow.entries.clear()
+        if not dropped:
+            return
+        self.world.sometimes["records were cut off"] += 1
+        committed = self.committed.get(life)
+        if committed is None or committed.is_compacted or not self._is_in_sync(log.topic_partition):
+            return
+        lost = [entry for entry in dropped if committed.has(entry) and entry.base_offset >= kept_from]
+        if lost:
+            self._violated(log, f"is in sync and cuts off {lost[0]}, which is committed", 1)
+
+    def _replace(self, original: Callable[..., Any], log: Log) -> None:
+        original(log)
+        self._committed(_life(log)).is_compacted = True
+        self._seen.pop(_place(log), None)
+
+    def _lead(self, original: Callable[..., Any], partition: Partition, *rest: Any) -> None:
+        original(partition, *rest)
+        log = partition.log
+        self._lives[log.topic_partition] = log.topic_id
+        self.world.sometimes["elections"] += 1
+        missing = self._committed(_life(log)).missing_in(self._shadow(log), log.log_start_offset)
+        if missing is not None:
+            self._violated(log, f"leads epoch {partition.leader_epoch} without {missing}, which is committed", 1)
+        if log.last_epoch != partition.leader_epoch:
+            self._violated(log, f"leads epoch {partition.leader_epoch}, and its log knows {log.last_epoch}", 5)
+        self._commit(partition)
+
+    def _advance(self, original: Callable[..., Any], partition: Partition, *rest: Any, **options: Any) -> Any:
+        result = original(partition, *rest, **options)
+        if partition.leadership is not None:
+            self._commit(partition)
+        return result
+
+    def _commit(self, partition: Partition) -> None:
+        """A leader's high watermark may have moved."""
+        log, high_watermark = partition.log, partition.high_watermark
+        committed = self._committed(_life(log))
+        if high_watermark <= committed.high_watermark:
+            return
+        since, shadow = max(committed.high_watermark, log.log_start_offset), self._shadow(log)
+        entries = list(shadow.between(since, high_watermark))
+        for member, other, start_offset in self._others_in_sync(log):
+            lacking = next((each for each in entries if each.next_offset > start_offset and not other.has(each)), None)
+            if lacking is not None and not committed.is_compacted:
+                text = f"commits up to {high_watermark}, and {member}, which is in sync, lacks {lacking}"
+                self._violated(log, text, 2)
+        committed.grow(entries, high_watermark)
+
+    # --- disasters ---------------------------------------------------------------------------------------------------
+
+    def disk_changed(self, node: str) -> None:
+        """What was known of its logs is not what its disk has now."""
+        for key in [key for key in self._seen if key[0] == node]:
+            del self._seen[key]
+
+    def last_copy_gone(self, tp: TopicPartition, offset: int) -> None:
+        if tp in self._lives:
+            self._committed((tp, self._lives[tp])).lose_from(offset)
+
+    # --- who has what ------------------------------------------------------------------------------------------------
+
+    def lacks(self, broker_id: int, tp: TopicPartition) -> Entry | None:
+        """The first committed batch that this broker's log is known not to have."""
+        known = self._seen.get((self.world.cluster.nodes[broker_id].name, tp))
+        if known is None or tp not in self._lives or known[0].topic_id != self._lives[tp]:
+            return None
+        return self._committed(_life(known[0])).missing_in(known[1], known[0].log_start_offset)
+
+    def _others_in_sync(self, log: Log) -> Iterator[tuple[str, Shadow, int]]:
+        """(node, its log's shadow, where that begins) of each member of the ISR, as ZooKeeper has it, that has a log of
+        this life; whoever may have lost data was taken out of the ISR, or does not count for a while."""
+        own = _node()
+        state = self.world.states.get(log.topic_partition)
+        if state is None:
+            return
+        for member in state.isr:
+            name = self.world.cluster.nodes[member].name
+            known = self._seen.get((name, log.topic_partition))
+            if known is not None and name != own and known[0].topic_id == log.topic_id and member not in state.lossy:
+                yield name, known[1], known[0].log_start_offset
+
+    def _is_in_sync(self, tp: TopicPartition) -> bool:
+        state, name = self.world.states.get(tp), _node()
+        return state is not None and any(self.world.cluster.nodes[member].name == name for member in state.isr)
+
+    def _committed(self, life: Life) -> Committed:
+        return self.committed.setdefault(life, Committed())
+
+    def _shadow(self, log: Log) -> Shadow:
+        known = self._seen.get(_place(log))
+        if known is None or known[0] is not log:
+            shadow = Shadow(_stored(log))
+            if known is not None and known[0].topic_id == log.topic_id:
+                self._check_same(log, known[1], shadow)
+            self._seen[_place(log)] = known = log, shadow
+        return known[1]
+
+    # --- checks ------------------------------------------------------------------------------------------------------
+
+    def _check_order(self, log: Log, shadow: Shadow, entry: Entry) -> None:
+        last = shadow.entries[-1] if shadow.entries else None
+        if last is not None and entry.base_offset < last.next_offset:
+            self._violated(log, f"appends {entry} behind {last}", 14)
+        if last is not None and entry.epoch < last.epoch:
+            self._violated(log, f"appends {entry} behind {last}", 5)
+
+    def _check_same(self, log: Log, before: Shadow, after: Shadow) -> None:
+        """The process was killed, or stopped: the page cache has all that it had written."""
+        lost = next((e for e in before.between(log.log_start_offset, before.end_offset) if not after.has(e)), None)
+        if lost is not None and not self._committed(_life(log)).is_compacted:
+            self._violated(log, f"was loaded without {lost}, which its last life had written", 21)
+
+    def _violated(self, log: Log, text: str, invariant: int) -> None:
+        self.world.violated(f"invariant {invariant}: {log.topic_partition} on {_node()} {text}")
+
+
+def _wrapped(original: Callable[..., Any], watch: Callable[..., Any]) -> Callable[..., Any]:
+    def call(self: Any, *args: Any, **options: Any) -> Any:
+        return watch(original, self, *args, **options)
+
+    return call
+
+
+def _node() -> str:
+    node = NODE.get()
+    return node.name if node is not None else ""
+
+
+def _place(log: Log) -> tuple[str, TopicPartition]:
+    return _node(), log.topic_partition
+
+
+def _life(log: Log) -> Life:
+    return log.topic_partition, log.topic_id
+
+
+def _entries(view: memoryview) -> Iterator[Entry]:
+    for _, header in scan(view):
+        yield Entry(header.base_offset, header.next_offset, header.partition_leader_epoch, header.crc)
+
+
+def _stored(log: Log) -> Iterator[Entry]:
+    """What its files have."""
+    for segment in log.segments:
+        yield from _entries(memoryview(segment.file.get().pread(segment.size_bytes, 0)))

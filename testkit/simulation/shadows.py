@@ -1,0 +1,84 @@
+"""The god's copy of every log: which batch stands at which offset, of what epoch and with what checksum; and what is
+committed.
+
+Pure data: `god_view` keeps it up to date and holds one against the other.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import NamedTuple
+
+BASE = attrgetter("base_offset")
+NEXT = attrgetter("next_offset")
+
+
+class Entry(NamedTuple):
+    """One batch. epoch: of the leader that appended it. checksum: of its content as it was stored."""
+
+    base_offset: int
+    next_offset: int
+    epoch: int
+    checksum: int
+
+    def __str__(self) -> str:
+        return f"[{self.base_offset}, {self.next_offset}) of epoch {self.epoch}"
+
+
+class Shadow:
+    """Of one log. Whatever lies below its log start may be gone."""
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self.entries = list(entries)
+
+    @property
+    def end_offset(self) -> int:
+        return self.entries[-1].next_offset if self.entries else 0
+
+    def append(self, entry: Entry) -> None:
+        self.entries.append(entry)
+
+    def cut(self, end_offset: int) -> list[Entry]:
+        """Drop what reaches beyond that; returns it."""
+        at = bisect_right(self.entries, end_offset, key=NEXT)
+        dropped = self.entries[at:]
+        del self.entries[at:]
+        return dropped
+
+    def between(self, start_offset: int, end_offset: int) -> Iterator[Entry]:
+        """Batches with an offset in there."""
+        entries, at = self.entries, bisect_right(self.entries, start_offset, key=NEXT)
+        while at < len(entries) and entries[at].base_offset < end_offset:
+            yield entries[at]
+            at += 1
+
+    def has(self, entry: Entry) -> bool:
+        at = bisect_left(self.entries, entry.base_offset, key=BASE)
+        return at < len(self.entries) and self.entries[at] == entry
+
+
+class Committed(Shadow):
+    """What was below the high watermark that some leader has used, of one life of a partition. high_watermark: the
+    highest of these. is_compacted: batches have been replaced, and say nothing any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.high_watermark = 0
+        self.is_compacted = False
+
+    def grow(self, entries: Iterable[Entry], high_watermark: int) -> None:
+        self.entries += [entry for entry in entries if entry.base_offset >= self.end_offset]
+        self.high_watermark = high_watermark
+
+    def lose_from(self, offset: int) -> None:
+        """A disaster took the last copy of what stands there: from there on nothing is promised."""
+        self.cut(offset)
+        self.high_watermark = min(self.high_watermark, offset)
+
+    def missing_in(self, other: Shadow, start_offset: int) -> Entry | None:
+        """The first batch that ends above `start_offset` and that the other log does not have as it is here."""
+        if self.is_compacted:
+            return None
+        return next((entry for entry in self.between(start_offset, self.high_watermark) if not other.has(entry)), None)
