@@ -22,7 +22,8 @@ from strandline.testkit.clock import SimulationClock
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.environment import VirtualWallClock
 from strandline.testkit.node_tasks import NodeTasks
-from strandline.testkit.simulation.faults import KINDS, Faults
+from strandline.testkit.simulation.faults.striking import Strikes
+from strandline.testkit.simulation.faults.table import KINDS
 from strandline.testkit.simulation.god_view import GodView
 from strandline.testkit.simulation.judgement import come_to_rest, judge
 from strandline.testkit.simulation.losses import Losses
@@ -59,7 +60,7 @@ def simulate_seed(seed: int, *, brokers: int = 3, length_s: float = 120.0, kinds
 def simulate(options: Options, script: tuple[Fault, ...] | None = None) -> Report:
     """script: in place of what the seed draws. Whatever ends the run before its time is a finding, too."""
     began_s = time.process_time()
-    script = draw_script(options) if script is None else script
+    script = draw_script(options, KINDS) if script is None else script
     run = _Run(options, script)
     try:
         run_seeded(options.seed, run.main)
@@ -95,20 +96,22 @@ class _Run:
 
     async def _live(self, losses: Losses, clock: SimulationClock) -> None:
         world = self.world
-        async with world.cluster.running(), world.admin, trio.open_nursery() as watchers:
+        async with world.cluster.running(tells=False), world.admin, trio.open_nursery() as watchers:
             for plan in world.options.topics:
                 await _create(world, plan)
+            strikes = Strikes(world, losses, KINDS)
             watchers.start_soon(losses.watch_leaders)
-            await self._load_and_strike(losses, ends_s=clock.now_s + world.options.length_s)
+            watchers.start_soon(strikes.keep_up)
+            await self._load_and_strike(strikes, ends_s=clock.now_s + world.options.length_s)
             self.findings += await come_to_rest(world)
             self.findings += judge(world, losses)
             watchers.cancel_scope.cancel()
 
-    async def _load_and_strike(self, losses: Losses, ends_s: float) -> None:
+    async def _load_and_strike(self, strikes: Strikes, ends_s: float) -> None:
         async with trio.open_nursery() as nursery:
             for workload in (*ALWAYS.values(), *(SOMETIMES[name] for name in self.world.options.workloads)):
                 nursery.start_soon(workload, self.world)
-            await Faults(self.world, losses).run(self._script)
+            await strikes.run(self._script)
             await trio.sleep_until(ends_s)
             self.world.is_over = True
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.testkit.simulation.script import Fault
+
+if TYPE_CHECKING:
+    from strandline.testkit.simulation.faults.striking import FaultKind
 
 
 class TopicPlan(NamedTuple):
@@ -113,17 +116,17 @@ def draw_options(
     )
 
 
-def draw_script(options: Options) -> tuple[Fault, ...]:
+def draw_script(options: Options, kinds: Mapping[str, FaultKind]) -> tuple[Fault, ...]:
     """The faults of a run whose length and chances are drawn."""
     chance = random.Random(f"{options.seed}/script")
-    kinds, weights = list(options.weights), list(options.weights.values())
+    names, weights = list(options.weights), list(options.weights.values())
     count = round(options.faults_per_minute * options.length_s / 60)
     faults = []
     for _ in range(count):
-        kind = chance.choices(kinds, weights)[0]
-        broker, other = chance.sample(range(1, options.brokers + 1), 2)
-        sign = {"cut": ">", "cut both": "-", "slow link": ">", "drop": "-"}.get(kind)
-        target = str(broker) if sign is None else f"{broker}{sign}{other}"
+        name = chance.choices(names, weights)[0]
+        broker, other = map(str, chance.sample(range(1, options.brokers + 1), 2))
+        target = kinds[name].target.replace("2", other) if "2" in kinds[name].target else kinds[name].target
+        target = target.replace("1", broker, 1)
         at_s, seconds = chance.uniform(0, options.length_s), chance.uniform(0.1, options.longest_fault_s)
-        faults.append(Fault(round(at_s, 3), kind, target, round(seconds, 2)))
+        faults.append(Fault(round(at_s, 3), name, target, round(seconds, 2)))
     return tuple(sorted(faults))

@@ -69,19 +69,19 @@ class StateRules:
             self._expect(is_last_resort, tp, 34, f"is led by somebody who was neither in sync nor eligible: {change}")
         if after.leader in before.elr and after.leader not in before.isr:
             self._world.sometimes["eligible replicas elected"] += 1
-        is_leaders = (after.leader, after.leader_epoch) == (before.leader, before.leader_epoch)
         joined = [member for member in after.isr if member not in before.isr]
-        if is_leaders and not is_controllers:
-            self._expect(self._writer(session_id) == before.leader, tp, 26, f"is written by another one: {change}")
-            for member in joined:
-                self._check_join(tp, member, operations, change)
-        elif not is_controllers:
-            own = before.without_claim(self._writer(session_id))
-            self._expect(
-                own is not None and own == after, tp, 26, f"without a check of the controller's epoch: {change}"
-            )
-        elif joined and is_leaders:
-            self._expect(False, tp, 35, f"is given members by the controller: {change}")
+        if is_controllers:
+            is_election = after.leader_epoch > before.leader_epoch
+            self._expect(is_election or not joined, tp, 35, f"is given members by the controller: {change}")
+            return
+        writer = self._writer(session_id)
+        if before.without_claim(writer) == after:
+            self._world.sometimes["who may have lost data gives its claims up"] += 1
+            return
+        is_leaders = (after.leader, after.leader_epoch, writer) == (before.leader, before.leader_epoch, before.leader)
+        self._expect(is_leaders, tp, 26, f"is written by {writer} without a check of the controller's epoch: {change}")
+        for member in joined:
+            self._check_join(tp, member, operations, change)
 
     def _check_join(self, tp: TopicPartition, member: int, operations: Sequence[Operation], change: str) -> None:
         path = BrokerIncarnationZnode.path(member)

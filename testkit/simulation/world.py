@@ -16,6 +16,7 @@ from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.simulation.anomalies import Excuses
 from strandline.testkit.simulation.history import History, Stream
 from strandline.testkit.simulation.options import Options, TopicPlan
+from strandline.testkit.simulation.script import Fault
 
 
 @dataclass(eq=False)
@@ -55,6 +56,8 @@ class World:
     violations: list[str] = field(default_factory=list)
     """What oracles found while it ran; the first ends the run."""
     until_violation: trio.CancelScope = field(default_factory=trio.CancelScope)
+    struck: list[tuple[float, Fault]] = field(default_factory=list)
+    """What was really done of the script, and when."""
     sometimes: Counter[str] = field(default_factory=Counter)
     is_over: bool = False
     """No fault follows, and nobody writes any more."""

@@ -1,0 +1,1 @@
+"""How each fault of a script is done to a running world, and undone."""

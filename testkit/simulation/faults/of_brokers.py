@@ -1,0 +1,168 @@
+"""Processes and machines: killed, stopped, paused, without power, with another disk, with a wrong clock."""
+
+from __future__ import annotations
+
+import trio
+
+from strandline.testkit.disk.model import lose_everything
+from strandline.testkit.node import NodeDied
+from strandline.testkit.simulation.faults.striking import FaultKind, Strikes
+from strandline.testkit.simulation.script import Fault
+from strandline.testkit.zookeeper.client import MemoryCoordination, Request
+
+JUMPS_MS = (3_600_000, -3_600_000, 315_360_000_000)
+OPERATIONS_BEFORE_MAX = 40
+CHANGES = frozenset(["pwritev", "truncate", "fsync", "rename", "unlink", "makedirs", "fsync_dir", "open", "reserve"])
+"""Between two others of a disk's operations a crash finds what the first one left."""
+
+
+async def kill(strikes: Strikes, fault: Fault) -> None:
+    for broker in strikes.brokers(fault):
+        strikes.cluster.crash(broker)
+    await _return(strikes, fault)
+
+
+async def stop(strikes: Strikes, fault: Fault) -> None:
+    for broker in strikes.brokers(fault):
+        await strikes.cluster.stop(broker)
+    await _return(strikes, fault)
+
+
+async def power(strikes: Strikes, fault: Fault) -> None:
+    _lose_power(strikes, fault)
+    await _return(strikes, fault)
+
+
+async def wipe(strikes: Strikes, fault: Fault) -> None:
+    """It comes back once its session is over, or within it."""
+    (broker,) = brokers = strikes.brokers(fault)
+    with strikes.losses.by_disaster(brokers):
+        strikes.cluster.crash(broker)
+        strikes.cluster.replace_disk(broker)
+    if strikes.chance(fault).random() < 0.5 and broker in strikes.cluster.registered():
+        strikes.cluster.expire_session(broker)
+    await _return(strikes, fault)
+
+
+async def old_backup(strikes: Strikes, fault: Fault) -> None:
+    """Its disk is what it was when the fault began."""
+    (broker,) = brokers = strikes.brokers(fault)
+    copy = strikes.cluster.nodes[broker].disk.copy()
+    await trio.sleep(fault.seconds / 2)
+    if strikes.cluster.nodes[broker].is_up:
+        with strikes.losses.by_disaster(brokers):
+            strikes.cluster.crash(broker)
+            strikes.cluster.replace_disk(broker, copy)
+            strikes.cluster.nodes[broker].disk.boot += 1
+    await _return(strikes, fault)
+
+
+async def pause(strikes: Strikes, fault: Fault) -> None:
+    for broker in (brokers := strikes.brokers(fault)):
+        strikes.cluster.pause(broker)
+    await trio.sleep(fault.seconds)
+    for broker in brokers:
+        strikes.cluster.resume(broker)
+
+
+async def clock(strikes: Strikes, fault: Fault) -> None:
+    jump_ms = strikes.chance(fault).choice(JUMPS_MS)
+    for node in strikes.nodes(fault):
+        node.wall_clock.skew_ms += jump_ms
+    await trio.sleep(fault.seconds)
+    for node in strikes.nodes(fault):
+        node.wall_clock.skew_ms -= jump_ms
+
+
+async def kill_at_zookeeper(strikes: Strikes, fault: Fault) -> None:
+    """Before or after ZooKeeper has applied what it writes next."""
+    (broker,) = strikes.brokers(fault)
+    zookeeper, client = strikes.cluster.zookeeper, strikes.cluster.coordination(broker).client
+    writes, when_done = strikes.chance(fault).randint(1, 4), strikes.chance(fault).random() < 0.5
+    met = trio.Event()
+    others = zookeeper.on_write
+
+    def on_write(who: MemoryCoordination, request: Request, is_done: bool) -> bool:
+        nonlocal writes
+        if who is client and is_done == when_done and not met.is_set():
+            writes -= 1
+            if writes == 0:
+                met.set()
+                strikes.world.sometimes["killed at a write to ZooKeeper"] += 1
+                strikes.cluster.crash(broker)
+                return False
+        return others is None or others(who, request, is_done)
+
+    zookeeper.on_write = on_write
+    with trio.move_on_after(fault.seconds):
+        await met.wait()
+    zookeeper.on_write = others
+    await _return(strikes, fault)
+
+
+async def kill_at_disk(strikes: Strikes, fault: Fault) -> None:
+    await _end_at_disk(strikes, fault, loses_power=False)
+
+
+async def power_at_disk(strikes: Strikes, fault: Fault) -> None:
+    await _end_at_disk(strikes, fault, loses_power=True)
+
+
+async def _end_at_disk(strikes: Strikes, fault: Fault, *, loses_power: bool) -> None:
+    """Between two operations on its disk."""
+    (broker,) = strikes.brokers(fault)
+    node = strikes.cluster.nodes[broker]
+    disk, left, met = node.disk, strikes.chance(fault).randint(1, OPERATIONS_BEFORE_MAX), trio.Event()
+
+    def on_operation(operation: str, path: str) -> None:
+        nonlocal left
+        if operation not in CHANGES or met.is_set() or not node.is_up:
+            return
+        left -= 1
+        if left == 0:
+            met.set()
+            strikes.world.sometimes["ended between two operations of the disk"] += 1
+            if loses_power:
+                _lose_power(strikes, fault)
+            else:
+                strikes.cluster.crash(broker)
+            raise NodeDied(f"{node.name} ended at {operation} {path}")
+
+    disk.on_operation = on_operation
+    with trio.move_on_after(fault.seconds):
+        await met.wait()
+    disk.on_operation = None
+    await _return(strikes, fault)
+
+
+def _lose_power(strikes: Strikes, fault: Fault) -> None:
+    brokers, chance = strikes.brokers(fault), strikes.chance(fault)
+    choose = lose_everything if chance.random() < 0.3 else chance.randrange
+    with strikes.losses.by_disaster(brokers):
+        for broker in brokers:
+            strikes.cluster.lose_power(broker, choose)
+
+
+async def _return(strikes: Strikes, fault: Fault) -> None:
+    await trio.sleep(fault.seconds)
+    for broker in strikes.brokers(fault):
+        if not strikes.cluster.nodes[broker].is_up:
+            await strikes.start(broker)
+
+
+KINDS = {
+    "kill": FaultKind(kill, "1", "SIGKILL; the broker returns after the fault's time"),
+    "kill all": FaultKind(kill, "all", "SIGKILL to everybody at once"),
+    "kill controller": FaultKind(kill, "controller", "SIGKILL to whoever is controller"),
+    "stop": FaultKind(stop, "1", "SIGTERM: an orderly stop"),
+    "power": FaultKind(power, "1", "the machine loses power: of what was not synced anything may survive", True),
+    "power all": FaultKind(power, "all", "all machines lose power at once", True),
+    "wipe": FaultKind(wipe, "1", "killed, and back with an empty disk", True),
+    "old backup": FaultKind(old_backup, "1", "killed, and back with its disk of a while ago", True),
+    "pause": FaultKind(pause, "1", "SIGSTOP, and SIGCONT after the fault's time"),
+    "pause controller": FaultKind(pause, "controller", "the same to whoever is controller"),
+    "clock": FaultKind(clock, "1", "the wall clock jumps by an hour or ten years, and back"),
+    "kill at zookeeper": FaultKind(kill_at_zookeeper, "1", "killed just before or after a write to ZooKeeper"),
+    "kill at disk": FaultKind(kill_at_disk, "1", "killed between two operations of its disk"),
+    "power at disk": FaultKind(power_at_disk, "1", "loses power between two operations of its disk", True),
+}

@@ -1,0 +1,107 @@
+"""Strikes a world with what a script has, and undoes it; restarts, as a supervisor would, whoever ends by itself."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import trio
+
+from strandline.testkit.clock import common_time
+from strandline.testkit.cluster import BrokerNode, StartFailed
+from strandline.testkit.simulation.losses import Losses
+from strandline.testkit.simulation.script import Fault
+from strandline.testkit.simulation.world import World
+
+RESTART_PAUSE_S = 1.0
+LOOK_INTERVAL_S = 0.5
+STARTS_MAX = 60
+
+
+class Strikes:
+    """On one world. struck: brokers that something is done to just now; they are left alone meanwhile."""
+
+    def __init__(self, world: World, losses: Losses, kinds: Mapping[str, FaultKind]) -> None:
+        self.world = world
+        self.cluster = world.cluster
+        self.losses = losses
+        self.struck: set[int] = set()
+        self._kinds = kinds
+
+    async def run(self, script: Iterable[Fault]) -> None:
+        """Returns once each has been undone."""
+        began_s = common_time()
+        async with trio.open_nursery() as nursery:
+            for fault in script:
+                await trio.sleep_until(began_s + fault.at_s)
+                nursery.start_soon(self._strike, fault)
+
+    async def keep_up(self) -> None:
+        """Start brokers again that ended by themselves."""
+        while True:
+            await trio.sleep(LOOK_INTERVAL_S)
+            for node in self.cluster.nodes.values():
+                if not node.is_up and node.broker_id not in self.struck:
+                    self.world.sometimes["broker ended by itself"] += 1
+                    self.losses.strike(node.broker_id, RESTART_PAUSE_S)
+                    await self.start(node.broker_id)
+
+    async def _strike(self, fault: Fault) -> None:
+        brokers = self.brokers(fault)
+        if fault.target == "controller":  # whoever that is by the time when it is undone
+            fault = fault._replace(target=str(brokers[0]) if brokers else "")
+        if not all(self.cluster.nodes[each].is_up and each not in self.struck for each in brokers):
+            return
+        self.world.struck.append((common_time(), fault))
+        self.world.sometimes[f"fault: {fault.kind}"] += 1
+        self.struck.update(brokers)
+        for broker in brokers:
+            self.losses.strike(broker, fault.seconds)
+        try:
+            await self._kinds[fault.kind].strike(self, fault)
+        finally:
+            self.struck.difference_update(brokers)
+
+    # --- for those who strike ----------------------------------------------------------------------------------------
+
+    def brokers(self, fault: Fault) -> list[int]:
+        """Who is struck, and left alone by others."""
+        if fault.target == "controller":
+            return [self.cluster.controller_id] if self.cluster.controller_id > 0 else []
+        if fault.target == "all":
+            return list(self.cluster.nodes)
+        return [int(each) for each in fault.target.replace("-", ">").split(">") if each.isdigit()]
+
+    def nodes(self, fault: Fault) -> list[BrokerNode]:
+        return [self.cluster.nodes[broker] for broker in self.brokers(fault)]
+
+    def chance(self, fault: Fault) -> random.Random:
+        """Whatever else there is to decide about it; the same in each shorter script."""
+        return self.world.chance(str(fault))
+
+    async def start(self, broker: int) -> None:
+        """Until it serves."""
+        for _ in range(STARTS_MAX):
+            try:
+                await self.cluster.start_broker(broker)
+                return
+            except StartFailed as failed:
+                self.world.sometimes["start failed"] += 1
+                last = failed
+            await trio.sleep(RESTART_PAUSE_S)
+        self.world.violated(f"broker {broker} did not start {STARTS_MAX} times: {last}")
+
+
+Strike = Callable[[Strikes, Fault], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class FaultKind:
+    """target: how a broker (`1`), a link (`1>2`, `1-2`), everybody (`all`) or nobody (empty) is named. about: one line
+    for people. is_disaster: it may take the last copy of a record."""
+
+    strike: Strike
+    target: str
+    about: str
+    is_disaster: bool = False
