@@ -70,6 +70,7 @@ from strandline.controller.controller import Controller
 from strandline.controller.orders.channel import connector
 from strandline.protocol.api import APIS
 from strandline.protocol.znodes import BrokerIdZnode
+from strandline.runtime.beats import share_beats
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.topic import topic_config
 from strandline.runtime.coordination import Coordination
@@ -128,6 +129,7 @@ class Broker:
         Raises StorageError, CannotListen, BrokerIdTaken, UnreadableCluster, CoordinationError for what keeps it from
         starting.
         """
+        share_beats()
         with self._start:
             await self._run(task_status)
         if not self._serves:

@@ -1,12 +1,14 @@
 """Periodic work that shares one timer: what an idle broker costs is mostly its timers.
 
 A `trio.sleep` makes a cancel scope, a deadline and an exception each time; who waits here is woken by an event. One
-task sleeps, and only while somebody waits.
+task sleeps, and only while somebody waits. Tasks share it that were started by one that had called `share_beats`: those
+of a broker, of which a simulation has several in one loop, each with a clock of its own.
 """
 
 from __future__ import annotations
 
 import math
+from contextvars import ContextVar, copy_context
 
 import trio
 
@@ -15,6 +17,11 @@ BEAT_S = 0.1
 ROUNDING = 1e-3
 """As a part of a beat. Who wakes at a beat and waits again gets the next one, even where the clock shows a moment just
 before that beat."""
+
+
+def share_beats() -> None:
+    """The present task, and all that it starts from now on, have one timer together."""
+    _BEATS.set(_Beats())
 
 
 async def next_beat(interval_s: float) -> float:
@@ -26,15 +33,15 @@ async def next_beat(interval_s: float) -> float:
     if interval_s < BEAT_S:
         await trio.sleep(interval_s)
         return trio.current_time()
-    beats = _BEATS.get(None)
+    beats = _BEATS.get()
     if beats is None:
-        beats = _Beats()
-        _BEATS.set(beats)
+        share_beats()
+        return await next_beat(interval_s)
     return await beats.wait(max(1, round(interval_s / BEAT_S))) * BEAT_S
 
 
 class _Beats:
-    """Of one run of trio."""
+    """Of those who share them."""
 
     def __init__(self) -> None:
         self._waited_for: dict[int, trio.Event] = {}
@@ -48,7 +55,7 @@ class _Beats:
         event = self._waited_for.setdefault(beat, trio.Event())
         if self._sleep is None:
             self._sleep = trio.CancelScope(deadline=beat * BEAT_S)
-            trio.lowlevel.spawn_system_task(self._run, self._sleep, name="beats")
+            trio.lowlevel.spawn_system_task(self._run, self._sleep, name="beats", context=copy_context())
         elif beat * BEAT_S < self._sleep.deadline:
             self._sleep.deadline = beat * BEAT_S
         await event.wait()
@@ -70,7 +77,7 @@ class _Beats:
             self._sleep = None
 
 
-_BEATS: trio.lowlevel.RunVar[_Beats | None] = trio.lowlevel.RunVar("beats")
+_BEATS: ContextVar[_Beats | None] = ContextVar("strandline beats", default=None)
 
 
 def _beat_now() -> int:

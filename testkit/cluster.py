@@ -106,13 +106,16 @@ def node_name(broker_id: int) -> str:
 
 
 class _History:
-    """A log sink: lines of all brokers in the order of the virtual clock."""
+    """A log sink: lines of all brokers in the order of the virtual clock. A life that is over says nothing more."""
 
-    def __init__(self, name: str, lines: list[str]) -> None:
+    def __init__(self, name: str, life: Life, lines: list[str]) -> None:
         self._name = name
+        self._life = life
         self._lines = lines
 
     def write_line(self, line: str) -> None:
+        if self._life.is_over:
+            return
         self._lines.append(f"{common_time():9.4f} {self._name} {_REAL_TIME.sub('', line)}")
 
     def close(self) -> None:
@@ -193,7 +196,7 @@ class MemoryCluster(ClusterView):
             wall_clock=node.wall_clock,
             random=SeededRandom(self.seed, f"{node.name}/{node.lives}"),
         )
-        sink = _History(node.name, self.history)
+        sink = _History(node.name, node.life, self.history)
         log = make_logger(sink, form="json", level="info")
         node.broker = Broker(
             load_broker_config(self._properties(node)), environment, node.coordination, BrokerLogs(log, log, log)

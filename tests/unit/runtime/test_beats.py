@@ -6,7 +6,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.runtime.beats import next_beat
+from strandline.runtime.beats import next_beat, share_beats
+from strandline.testkit.clock import SimulationClock
+from strandline.testkit.node_tasks import NodeTasks
+from strandline.testkit.simulation.scheduler import run_seeded
 
 
 @pytest.mark.parametrize("interval_s", [0.1, 0.3, 1.0, 7.0])
@@ -26,6 +29,7 @@ async def test_each_beat_comes_once_an_interval_after_the_one_before(interval_s:
 
 async def test_who_waits_for_multiples_of_each_others_intervals_wakes_at_one_moment(autojump_clock: MockClock) -> None:
     woken: list[float] = []
+    share_beats()
 
     async def wait(after_s: float, interval_s: float) -> None:
         await trio.sleep(after_s)
@@ -41,6 +45,7 @@ async def test_who_waits_for_multiples_of_each_others_intervals_wakes_at_one_mom
 
 
 async def test_who_waits_for_a_nearer_beat_than_the_others_is_not_kept(autojump_clock: MockClock) -> None:
+    share_beats()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(next_beat, 60.0)
         await trio.sleep(0.05)
@@ -69,8 +74,33 @@ async def test_the_time_that_is_returned_is_the_beats_however_late_the_loop_come
 
 
 async def test_who_comes_after_all_have_gone_is_woken_too(autojump_clock: MockClock) -> None:
+    share_beats()
     with trio.move_on_after(0.25):
         await next_beat(60.0)
     await trio.sleep(100)
     await next_beat(1.0)
     assert trio.current_time() == pytest.approx(101.0, abs=0.5)
+
+
+def test_each_node_of_a_simulation_has_beats_by_its_own_clock() -> None:
+    woken: dict[str, list[float]] = {"one": [], "other": []}
+
+    async def wait(name: str, offset_s: float, clock: SimulationClock) -> None:
+        NodeTasks(name, offset_s=offset_s).enter()
+        share_beats()
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(beat, name, clock)
+
+    async def beat(name: str, clock: SimulationClock) -> None:
+        for _ in range(3):
+            await next_beat(1.0)
+            woken[name].append(round(clock.now_s, 3))
+
+    async def main(clock: SimulationClock) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait, "one", 1000.0, clock)
+            nursery.start_soon(wait, "other", 2000.5, clock)
+
+    run_seeded(1, main)
+    assert woken == {"one": [1.0, 1.0, 2.0, 2.0, 3.0, 3.0], "other": [0.5, 0.5, 1.5, 1.5, 2.5, 2.5]}
