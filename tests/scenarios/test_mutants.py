@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,33 +17,10 @@ import pytest
 
 from scenarios.mutants import MUTANTS
 from scenarios.mutants.mutant import Mutant
+from support.mutated_sources import ROOT, copy_of_the_sources, package_of
 
-ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-PACKAGES = sorted(link.name for link in (ROOT / "src" / "strandline").iterdir() if link.is_symlink())
 TIMEOUT_S = 600
-
-
-def copy_of_the_sources(folder: Path, mutant: Mutant) -> Path:
-    """What PYTHONPATH has to begin with."""
-    house = folder / "src" / "strandline"
-    house.mkdir(parents=True)
-    shutil.copy(ROOT / "src" / "strandline" / "__init__.py", house)
-    changed = package_of(mutant)
-    for package in PACKAGES:
-        if package != changed:
-            (house / package).symlink_to(ROOT / package)
-            continue
-        shutil.copytree(ROOT / package, house / package, ignore=shutil.ignore_patterns("__pycache__"))
-    path = house / mutant.file
-    text = path.read_text()
-    assert text.count(mutant.before) == 1, f"{mutant.name}: {mutant.before!r} must stand once in {mutant.file}"
-    path.write_text(text.replace(mutant.before, mutant.after))
-    return house.parent
-
-
-def package_of(mutant: Mutant) -> str:
-    return mutant.file.split("/")[0]
 
 
 def run(source_path: Path, tests: tuple[str, str]) -> tuple[int, str]:

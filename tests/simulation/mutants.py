@@ -1,0 +1,183 @@
+"""One line of ours broken at a time, and a seed whose oracles notice: so the simulator sees what it is there for.
+
+`simulation.search_mutants` finds the seeds. Mutants of the scripted regressions are named, the others stand here.
+"""
+
+from __future__ import annotations
+
+from scenarios.mutants import MUTANTS as OF_REGRESSIONS
+from scenarios.mutants.mutant import Mutant
+
+LENGTH_S = 60.0
+NOTHING = ("", "")
+OWN = [
+    Mutant(
+        "committed although too few are in sync",
+        "broker/replication/leadership.py",
+        "        return self.has_enough_replicas and not self.eligible\n",
+        "        return True\n",
+        NOTHING,
+    ),
+    Mutant(
+        "a follower that diverged cuts nothing",
+        "broker/replication/partition.py",
+        "            self.truncate_to(target)\n        return log.log_end_offset\n",
+        "            self.truncate_to(log.log_end_offset)\n        return log.log_end_offset\n",
+        NOTHING,
+    ),
+    Mutant(
+        "no fetch diverges",
+        "broker/replication/partition.py",
+        "        if last_fetched_epoch < 0:\n            return None\n        log = self.log\n",
+        "        if last_fetched_epoch >= 0:\n            return None\n        log = self.log\n",
+        NOTHING,
+    ),
+    Mutant(
+        "a new leader's log does not know its epoch",
+        "broker/replication/partition.py",
+        "        log.epochs.assign(state.leader_epoch, log.log_end_offset)\n",
+        "",
+        NOTHING,
+    ),
+    Mutant(
+        "a repeated batch is appended again",
+        "storage/producers/states.py",
+        "                return batch\n",
+        "                return None\n",
+        NOTHING,
+    ),
+    Mutant(
+        "producers are forgotten at a start",
+        "storage/producers/states.py",
+        "        if header.base_sequence >= 0:  # control batches have none\n",
+        "        if header.base_sequence < 0:\n",
+        NOTHING,
+    ),
+    Mutant(
+        "consumers read up to the end of the log",
+        "broker/handlers/fetch_reads.py",
+        "        limit = log.log_end_offset if is_follower else high_watermark\n",
+        "        limit = log.log_end_offset\n",
+        NOTHING,
+    ),
+    Mutant(
+        "whoever lives may lead",
+        "controller/planning/leader_elections.py",
+        "    return next((replica for members in (isr, elr) for replica in able if replica in members), None)\n",
+        "    return next(iter(able), None)\n",
+        NOTHING,
+    ),
+    Mutant(
+        "an election within the epoch",
+        "controller/planning/planner.py",
+        "        state.leader_epoch + 1,\n        isr,\n",
+        "        state.leader_epoch,\n        isr,\n",
+        NOTHING,
+    ),
+    Mutant(
+        "orders to a past life are obeyed",
+        "broker/handlers/orders.py",
+        "        return broker_epoch < 0 or broker_epoch != self._registration.broker_epoch\n",
+        "        return False\n",
+        NOTHING,
+    ),
+    Mutant(
+        "orders of a controller that was replaced are obeyed",
+        "broker/replication/role_changes.py",
+        "        if request.controller_epoch < self._replicas.controller_epoch:\n"
+        "            return LeaderAndIsrResponse(",
+        "        if request.controller_epoch < 0:\n            return LeaderAndIsrResponse(",
+        NOTHING,
+    ),
+    Mutant(
+        "who lost power claims to have lost nothing",
+        "storage/manager/log_directory.py",
+        "        self.may_have_lost_data = not self.last_stop.was_clean and not same_boot\n",
+        "        self.may_have_lost_data = False\n",
+        NOTHING,
+    ),
+    Mutant(
+        "who may have lost data stays in sync",
+        "protocol/znodes/cluster.py",
+        "            isr=others or self.isr,\n",
+        "            isr=self.isr,\n",
+        NOTHING,
+    ),
+    Mutant(
+        "a shrink counts before it is written",
+        "broker/replication/leadership.py",
+        "        return frozenset(self.isr) | frozenset(proposed)\n",
+        "        return frozenset(proposed or self.isr)\n",
+        NOTHING,
+    ),
+    Mutant(
+        "whoever fetches joins",
+        "broker/replication/leadership.py",
+        "            and progress.log_end_offset >= self.high_watermark\n"
+        "            and progress.log_end_offset >= self.quorum_offset\n"
+        "            and progress.log_end_offset >= self.epoch_start_offset\n",
+        "",
+        NOTHING,
+    ),
+    Mutant(
+        "a session that ended is not begun anew",
+        "broker/membership/registration.py",
+        "        if state is SessionState.EXPIRED:\n",
+        "        if state is None:\n",
+        NOTHING,
+    ),
+    Mutant(
+        "the marker of an orderly stop stays",
+        "storage/manager/log_directory.py",
+        "            take_marker(self._disk, self.path)\n",
+        "            pass\n",
+        NOTHING,
+    ),
+    Mutant(
+        "an epoch's end is the log's end",
+        "storage/log/log.py",
+        "        return self.epochs.end_offset(epoch, self.log_end_offset)\n",
+        "        return EpochEnd(epoch, self.log_end_offset)\n",
+        NOTHING,
+    ),
+    Mutant(
+        "the high watermark follows the fastest",
+        "broker/replication/leadership.py",
+        "            if progress.log_end_offset < candidate:\n                candidate = progress.log_end_offset\n",
+        "            candidate = max(candidate, progress.log_end_offset)\n",
+        NOTHING,
+    ),
+]
+NAMED = (
+    "truncate to the high watermark",
+    "no check of the epoch's start when the ISR grows",
+    "the high watermark over the committed ISR only",
+    "version -1 in the compare-and-set",
+    "acknowledged at the append",
+    "fetches of an older epoch are served",
+    "answers to an older epoch are appended",
+    "a diverged fetch counts as progress",
+    "no check of the incarnation",
+    "a new leadership does not know who is eligible",
+    "a leader forgets whom it removed below the minimum",
+    "a last member that lost its data is not marked",
+    "who joins below the minimum is measured by a high watermark that stands still",
+    "a follower with a later epoch than its leader has it cut",
+    "a suspicion outlasts the life that it is of",
+    "an election whose answer was lost is somebody else's write",
+    "no check of the controller's epoch in its transactions",
+    "the next controller tells nobody which roles they have",
+    "a controller forgets whom it removed below the minimum",
+    "a recovery believes what an earlier life said",
+    "a leader is not told of the epoch that a lossy broker wrote",
+    "a replica that begins anew counts as one that has everything",
+    "who died before the controller heard that it joined stays in the ISR",
+    "a full disk takes its directory offline",
+    "damage that whole batches follow is a torn tail",
+    "a file of epochs is believed against the batches",
+    "a log that was emptied forgets its last epoch",
+    "a start that is given up leaves the marker beside a loss",
+    "a rejected joiner is waited for where its past life ended",
+    "brokers wait for TCP after a cut",
+)
+MUTANTS = [*(mutant for mutant in OF_REGRESSIONS if mutant.name in NAMED), *OWN]
