@@ -131,7 +131,8 @@ class MemoryTransport:
         self._incoming = incoming
         self._outgoing = outgoing
         self._dead_because: str | None = None
-        self._changed = trio.lowlevel.ParkingLot()
+        self._readers = trio.lowlevel.ParkingLot()
+        self._writers = trio.lowlevel.ParkingLot()
         self._wakes_at = _FOREVER  # the next entry in the network's agenda that wakes who waits here
 
     def recv_into_nowait(self, buffer: memoryview) -> int:
@@ -202,10 +203,10 @@ class MemoryTransport:
         return ends_at is not None and ends_at <= common_time() and not self._incoming.link.blocked
 
     async def wait_readable(self) -> None:
-        await self._wait(self._incoming.next_event)
+        await self._wait(self._readers, self._incoming.next_event)
 
     async def wait_writable(self) -> None:
-        await self._wait(self._writable_at)
+        await self._wait(self._writers, self._writable_at)
 
     def _writable_at(self) -> float:
         pipe = self._outgoing
@@ -215,17 +216,22 @@ class MemoryTransport:
             return pipe.reader_gone_at
         return _FOREVER
 
-    async def _wait(self, next_event: Callable[[], float]) -> None:
+    async def _wait(self, lot: trio.lowlevel.ParkingLot, next_event: Callable[[], float]) -> None:
         await trio.lowlevel.checkpoint()
-        while True:
+        self._check()
+        while not self._is_due(next_event()):
+            await lot.park()
             self._check()
-            ready_at = min(next_event(), self._out_of_reach_at())
-            if ready_at <= common_time():
-                return
-            if ready_at < self._wakes_at:
-                self._wakes_at = ready_at
-                self._network.at(ready_at, self._wake_up)
-            await self._changed.park()
+
+    def _is_due(self, event_at: float) -> bool:
+        """Otherwise who waits for it is woken by then."""
+        ready_at = min(event_at, self._out_of_reach_at())
+        if ready_at <= common_time():
+            return True
+        if ready_at < self._wakes_at:
+            self._wakes_at = ready_at
+            self._network.at(ready_at, self._wake_up)
+        return False
 
     def _wake_up(self) -> None:
         self._wakes_at = _FOREVER
@@ -244,8 +250,10 @@ class MemoryTransport:
         return self._incoming.link
 
     def _out_of_reach_at(self) -> float:
-        lost_since = [since for pipe in (self._incoming, self._outgoing) if (since := pipe.link.lost_since) is not None]
-        return min(lost_since, default=_FOREVER) + self._reach_timeout_s
+        there, back = self._outgoing.link.lost_since, self._incoming.link.lost_since
+        if there is None and back is None:
+            return _FOREVER
+        return min(since for since in (there, back) if since is not None) + self._reach_timeout_s
 
     def _end(self, why: str) -> None:
         if self._dead_because is not None:
@@ -265,11 +273,16 @@ class MemoryTransport:
             self._network.forget(self)
 
     def wake(self) -> None:
-        self._changed.unpark_all()
+        """Something changed: wake whoever can go on now, and see to it that others are woken in time."""
+        if self._readers and self._is_due(self._incoming.next_event()):
+            self._readers.unpark_all()
+        if self._writers and self._is_due(self._writable_at()):
+            self._writers.unpark_all()
 
     def _die(self, why: str) -> None:
         self._dead_because = why
-        self._changed.unpark_all()
+        self._readers.unpark_all()
+        self._writers.unpark_all()
 
     def _is_reader_gone(self, now: float) -> bool:
         gone_at = self._outgoing.reader_gone_at

@@ -107,7 +107,7 @@ def draw_options(
         tuple(each for each in workloads if chance.random() < 0.5),
         faults_per_minute=chance.choice((0.0, 6.0, 15.0, 30.0)) if any(weights.values()) else 0.0,
         longest_fault_s=chance.choice((2.0, 8.0, 15.0)),
-        write_pause_s=chance.choice((0.1, 0.3)),
+        write_pause_s=chance.choice((0.1, 0.3, 1.0)),
         latency_s=chance.choice((0.001, 0.001, 0.02)),
         jitter_s=chance.choice((0.0, 0.0, 0.01)),
         disk_delay_s=chance.choice((0.0, 0.0, 0.005)),
