@@ -22,6 +22,7 @@ from strandline.testkit.clock import SimulationClock
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.environment import VirtualWallClock
 from strandline.testkit.node_tasks import NodeTasks
+from strandline.testkit.simulation.counters import count_events, counting
 from strandline.testkit.simulation.faults.striking import Strikes
 from strandline.testkit.simulation.faults.table import KINDS
 from strandline.testkit.simulation.god_view import GodView
@@ -87,10 +88,11 @@ class _Run:
         losses, rules = Losses(world, god_view), StateRules(world, god_view)
         world.cluster.zookeeper.tree.on_apply = rules.applied
         try:
-            with world.until_violation, god_view.watching():
+            with world.until_violation, god_view.watching(), counting(world.sometimes):
                 await self._live(losses, clock)
         finally:
             self.ended_s = clock.now_s
+            count_events(world.cluster.history, world.sometimes)
         if world.violations:
             self.findings[:0] = world.violations
 

@@ -5,8 +5,8 @@
  Leadership.advance_…         ──> what is committed         ├─ held against each other ──> world.violated
  Partition.become_leader      ──> has the leader all of it? ┘
 ```
-The methods named are wrapped while a run lasts (`watching`), and the code under test does not know of it. Who calls is
-told by the node of the present task. What happened on disks while a broker was away is read when its log is seen again.
+Who calls is told by the node of the present task. What happened on disks while a broker was away is read when its log
+is seen again.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from strandline.storage.log.log import Log
 from strandline.testkit.node_tasks import NODE
 from strandline.testkit.simulation.shadows import Committed, Entry, Shadow
 from strandline.testkit.simulation.world import World
+from strandline.testkit.simulation.wrapping import Wrap, wrapped
 
 Life = tuple[TopicPartition, TopicId | None]
 ADVANCING = ("append", "append_checked", "record_follower_fetch", "_advance_and_complete")
@@ -41,22 +42,15 @@ class GodView:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch everything that brokers of this process do to logs and high watermarks."""
-        wraps: list[tuple[type, str, Callable[..., Any]]] = [
-            (Log, "_write", self._write),
-            (Log, "truncate_to", self._truncate),
-            (Log, "truncate_fully_and_start_at", self._truncate),
-            (Log, "segments_replaced", self._replace),
-            (Partition, "become_leader", self._lead),
-            *((Partition, name, self._advance) for name in ADVANCING),
-        ]
-        originals = [(owner, name, getattr(owner, name)) for owner, name, _ in wraps]
-        for owner, name, watch in wraps:
-            setattr(owner, name, _wrapped(getattr(owner, name), watch))
-        try:
+        with wrapped(
+            Wrap(Log, "_write", self._write),
+            Wrap(Log, "truncate_to", self._truncate),
+            Wrap(Log, "truncate_fully_and_start_at", self._truncate),
+            Wrap(Log, "segments_replaced", self._replace),
+            Wrap(Partition, "become_leader", self._lead),
+            *(Wrap(Partition, name, self._advance) for name in ADVANCING),
+        ):
             yield
-        finally:
-            for owner, name, original in originals:
-                setattr(owner, name, original)
 
     def _write(self, original: Callable[..., Any], log: Log, views: Sequence[memoryview], *rest: Any) -> None:
         shadow = self._shadow(log)
@@ -187,13 +181,6 @@ class GodView:
 
     def _violated(self, log: Log, text: str, invariant: int) -> None:
         self.world.violated(f"invariant {invariant}: {log.topic_partition} on {_node()} {text}")
-
-
-def _wrapped(original: Callable[..., Any], watch: Callable[..., Any]) -> Callable[..., Any]:
-    def call(self: Any, *args: Any, **options: Any) -> Any:
-        return watch(original, self, *args, **options)
-
-    return call
 
 
 def _node() -> str:

@@ -55,7 +55,7 @@ def _waits_for_an_operator(world: World, stream: Stream) -> bool:
 
 def judge(world: World, losses: Losses) -> list[str]:
     """Everything that does not hold, once the cluster is at rest."""
-    found: list[str] = []
+    found = [f"a task of a broker failed: {line}" for line in world.cluster.history if '"exception":' in line]
     logs: dict[Stream, FinalLog] = {}
     for stream in _streams(world):
         leader = world.leader(stream.tp)
