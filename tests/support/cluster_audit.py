@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from strandline.protocol import znodes
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.coordination import NoNode
+from strandline.testkit.agreement import disagreements
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 
 TOPIC_CONFIGS_PATH = f"{znodes.CONFIG_PATH}/topics"
@@ -25,8 +26,6 @@ def problems(cluster: MemoryCluster, layout: Layout) -> list[str]:
     knows so."""
     if any(not node.is_up for node in cluster.nodes.values()) or cluster.registered() != list(cluster.nodes):
         return ["a broker is away"]
-    if cluster.controller_id < 0:
-        return ["nobody is controller"]
     try:
         return [*_in_zookeeper(cluster, layout), *_on_brokers(cluster, layout)]
     except (NoNode, KeyError) as error:
@@ -68,33 +67,9 @@ _NOTIFICATIONS = (znodes.ISR_CHANGE_NOTIFICATION_PATH, znodes.LOG_DIR_EVENT_NOTI
 
 
 def _on_brokers(cluster: MemoryCluster, layout: Layout) -> Iterator[str]:
-    known = {tp: cluster.state(tp) for tp in partitions_of(layout)}
     for broker_id, node in cluster.nodes.items():
         mine = {str(tp) for tp, assigned in partitions_of(layout).items() if broker_id in assigned}
         folders = {entry.name for entry in node.disk.scandir(LOG_DIR) if entry.is_dir}
         if folders != mine:
             yield f"broker {broker_id} has the folders {sorted(folders)} instead of {sorted(mine)}"
-        data = getattr(node.broker, "data", None)
-        if not node.is_up or data is None:  # others may be done long before it has started
-            yield f"broker {broker_id} does not serve"
-            continue
-        cache = data.metadata
-        if set(cache.topics) != set(layout) or cache.unfinished_deletions or set(cache.brokers) != set(cluster.nodes):
-            yield f"broker {broker_id} knows topics {sorted(cache.topics)} and brokers {sorted(cache.brokers)}"
-            continue
-        for tp, assigned in partitions_of(layout).items():
-            state, believed = known[tp], cache.topics[tp.topic].partitions.get(tp.partition)
-            if (
-                believed is None
-                or (believed.leader, believed.leader_epoch) != (state.leader, state.leader_epoch)
-                or (sorted(believed.isr), believed.replicas) != (sorted(state.isr), list(assigned))
-                or believed.offline_replicas
-                or believed.refused_replicas
-            ):
-                yield f"broker {broker_id} believes of {tp}: {believed}"
-            if cluster.hosts(broker_id, tp) != (broker_id in assigned):
-                yield f"broker {broker_id} hosts {tp}: {cluster.hosts(broker_id, tp)}"
-            elif cluster.leads(broker_id, tp) != (broker_id == state.leader):
-                yield f"broker {broker_id} leads {tp}: {cluster.leads(broker_id, tp)}, and not {state.leader}"
-            elif broker_id in assigned and cluster.partition(broker_id, tp).leader_epoch != state.leader_epoch:
-                yield f"broker {broker_id} is behind in the epoch of {tp}"
+    yield from disagreements(cluster, partitions_of(layout))

@@ -1,0 +1,42 @@
+"""Whether everybody in a cluster in memory knows what ZooKeeper has: L2 of the promises that hold at rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from strandline.protocol.types import NO_BROKER, TopicPartition
+from strandline.testkit.cluster import MemoryCluster
+
+
+def disagreements(cluster: MemoryCluster, layout: Mapping[TopicPartition, Sequence[int]]) -> Iterator[str]:
+    """What brokers believe of controller, brokers, topics and roles that is not so. layout: the replicas of all
+    partitions that there are, preferred first."""
+    if cluster.controller_id == NO_BROKER:
+        yield "nobody is controller"
+    known = {tp: cluster.state(tp) for tp in layout}
+    topics = {tp.topic for tp in layout}
+    for broker_id, node in cluster.nodes.items():
+        data = getattr(node.broker, "data", None)
+        if not node.is_up or data is None:  # others may be done long before it has started
+            yield f"broker {broker_id} does not serve"
+            continue
+        cache = data.metadata
+        if set(cache.topics) != topics or cache.unfinished_deletions or set(cache.brokers) != set(cluster.nodes):
+            yield f"broker {broker_id} knows topics {sorted(cache.topics)} and brokers {sorted(cache.brokers)}"
+            continue
+        for tp, assigned in layout.items():
+            state, believed = known[tp], cache.topics[tp.topic].partitions.get(tp.partition)
+            if (
+                believed is None
+                or (believed.leader, believed.leader_epoch) != (state.leader, state.leader_epoch)
+                or (sorted(believed.isr), believed.replicas) != (sorted(state.isr), list(assigned))
+                or believed.offline_replicas
+                or believed.refused_replicas
+            ):
+                yield f"broker {broker_id} believes of {tp}: {believed}"
+            if cluster.hosts(broker_id, tp) != (broker_id in assigned):
+                yield f"broker {broker_id} hosts {tp}: {cluster.hosts(broker_id, tp)}"
+            elif cluster.leads(broker_id, tp) != (broker_id == state.leader):
+                yield f"broker {broker_id} leads {tp}: {cluster.leads(broker_id, tp)}, and not {state.leader}"
+            elif broker_id in assigned and cluster.partition(broker_id, tp).leader_epoch != state.leader_epoch:
+                yield f"broker {broker_id} is behind in the epoch of {tp}"
