@@ -12,8 +12,12 @@
 | poll-skip | one reading passed over a record that stands in the log |
 | unseen | in the log, and not among what is read in the end |
 | real-time-order | sent after another one was acknowledged, and stands before it |
-| committed-offset-regress | a group's committed offset lies below one that was acknowledged before |
-| two-owners | two members had one partition at the same time |
+| committed-offset-regress | a group was told an offset that a later commit had replaced, or that nobody committed |
+| stale-commit | a member committed for a partition that a later generation had given to another one |
+| two-owners | two members were given one partition in one generation |
+
+A member that is cut off believes that it owns what others have by now, and cannot know better: so nothing is said of
+two members at one time, but of two in one generation, and of what the coordinator took from the one left behind.
 
 Pure. What is excused is said by the caller, who sees the disks: records whose last copy a loss of power or of a disk
 took (`Excuses.gone`), what was deleted, what compaction may have taken, what one broker alone had acknowledged.
@@ -27,7 +31,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from strandline.testkit.simulation.history import Commit, History, Outcome, Ownership, Poll, Stream, Write
+from strandline.broker.groups.shards import OFFSETS_TOPIC, partition_of
+from strandline.protocol.messages import NO_GENERATION
+from strandline.protocol.types import NO_OFFSET, TopicPartition
+from strandline.testkit.simulation.history import (
+    NEVER_S,
+    Commit,
+    Committed,
+    History,
+    Outcome,
+    Ownership,
+    Poll,
+    Stream,
+    Write,
+)
+
+TOLD_LATE_S = 5.0
+"""So long before a poll tells a member what it has been given the coordinator may have answered it."""
 
 
 class Anomaly(NamedTuple):
@@ -53,17 +73,28 @@ class FinalLog:
 @dataclass
 class Excuses:
     """gone: values of which a disaster took the last copy. weak: values that one broker alone had acknowledged and may
-    have lost. disasters_s: stream → when its offsets may have gone back."""
+    have lost. disasters_s: stream → when its offsets may have gone back. offsets_partitions: so many partitions the
+    topic of committed offsets has."""
 
     gone: set[bytes] = field(default_factory=set)
     weak: set[bytes] = field(default_factory=set)
     disasters_s: Mapping[Stream, Sequence[float]] = field(default_factory=dict)
+    offsets_partitions: int = 1
 
     def forgives(self, value: bytes) -> bool:
         return value in self.gone or value in self.weak
 
     def is_between(self, stream: Stream, began_s: float, ended_s: float) -> bool:
         return any(began_s <= at_s <= ended_s for at_s in self.disasters_s.get(stream, ()))
+
+    def is_group_hit(self, group: str, began_s: float, ended_s: float) -> bool:
+        """What the group's coordinators had written may have gone back meanwhile."""
+        return self.is_between(offsets_stream(partition_of(group, self.offsets_partitions)), began_s, ended_s)
+
+
+def offsets_stream(partition: int) -> Stream:
+    """Of what groups commit; that topic is never made anew."""
+    return Stream(TopicPartition(OFFSETS_TOPIC, partition), 1)
 
 
 def anomalies(history: History, logs: Mapping[Stream, FinalLog], excuses: Excuses) -> list[Anomaly]:
@@ -84,7 +115,8 @@ def anomalies(history: History, logs: Mapping[Stream, FinalLog], excuses: Excuse
         if log is not None:
             found += _of_the_end(stream, writes[stream], polls[stream], log, excuses)
     found += _of_commits(history, excuses)
-    found += _of_owners(history.ownerships)
+    found += _of_stale_commits(history, excuses)
+    found += _of_owners(history.ownerships, excuses)
     return found
 
 
@@ -198,42 +230,71 @@ def _of_real_time(stream: Stream, writes: Sequence[Write], excuses: Excuses) -> 
 
 
 def _of_commits(history: History, excuses: Excuses) -> Iterator[Anomaly]:
-    """A group's commits go up in these runs; so what is said to be committed never lies below one that was
-    acknowledged before that was asked."""
-    commits: dict[tuple[str, Stream], list[Commit]] = defaultdict(list)
+    """What is told is what some commit has set, or nothing: of a commit that no later one had replaced, each of which
+    was asked for after the one before it was acknowledged. Commits name a topic and not its life: one of an earlier
+    life counts where it may have come late, or where its deletion was heard of by no coordinator."""
+    commits: dict[tuple[str, TopicPartition], list[Commit]] = defaultdict(list)
     for commit in history.commits:
-        if commit.outcome is Outcome.OK:
-            commits[commit.group, commit.stream].append(commit)
+        commits[commit.group, commit.stream.tp].append(commit)
     for told in history.committed:
-        before = [each for each in commits[told.group, told.stream] if each.ended_s < told.began_s]
-        if not before:
+        sent = [
+            each
+            for each in commits[told.group, told.stream.tp]
+            if each.stream.life <= told.stream.life and each.began_s < told.ended_s and each.outcome != Outcome.FAILED
+        ]
+        settled = [each for each in sent if _is_settled(each, told, excuses)]
+        replaced_s = max((each.began_s for each in settled), default=-NEVER_S)
+        possible = {each.offset for each in sent if each.outcome is Outcome.UNKNOWN or each.ended_s >= replaced_s}
+        if told.offset in possible or (told.offset == NO_OFFSET and not settled):
             continue
-        highest = max(before, key=lambda each: each.offset)
-        is_excused = any(highest.ended_s <= at_s <= told.ended_s for at_s in _group_disasters(excuses))
-        if told.offset < highest.offset and not is_excused:
-            text = f"{told.process} was told {told.offset} after {highest.process} had committed {highest.offset}"
-            yield Anomaly("committed-offset-regress", f"group {told.group}, {told.stream}", text)
+        latest = max(settled, key=lambda each: each.began_s, default=None)
+        after = (
+            "and nobody committed that" if latest is None else f"after {latest.process} had {latest.offset} committed"
+        )
+        text = f"{told.process} was told {told.offset} at {told.ended_s:.3f} s, {after}"
+        yield Anomaly("committed-offset-regress", f"group {told.group}, {told.stream}", text)
 
 
-def _group_disasters(excuses: Excuses) -> Iterable[float]:
-    return (
-        at_s
-        for stream, times in excuses.disasters_s.items()
-        if stream.tp.topic == "__consumer_offsets"
-        for at_s in times
-    )
+def _is_settled(commit: Commit, told: Committed, excuses: Excuses) -> bool:
+    """It had been acknowledged when somebody asked, in the same life, and no disaster came in between."""
+    if commit.outcome is not Outcome.OK or commit.ended_s >= told.began_s or commit.stream != told.stream:
+        return False
+    return not excuses.is_group_hit(told.group, commit.ended_s, told.ended_s)
 
 
-def _of_owners(ownerships: Iterable[Ownership]) -> Iterator[Anomaly]:
-    by_partition: dict[tuple[str, str], list[Ownership]] = defaultdict(list)
-    for each in ownerships:
-        by_partition[each.group, str(each.tp)].append(each)
-    for (group, tp), owned in by_partition.items():
-        owned.sort(key=lambda each: each.began_s)
-        latest: Ownership | None = None
-        for each in owned:
-            if latest is not None and each.began_s < latest.ended_s and each.process != latest.process:
-                text = f"{latest.process} (generation {latest.generation}) and {each.process} ({each.generation})"
-                yield Anomaly("two-owners", f"group {group}, {tp}", f"{text} at {each.began_s:.3f} s")
-            if latest is None or each.ended_s > latest.ended_s:
-                latest = each
+def _of_stale_commits(history: History, excuses: Excuses) -> Iterator[Anomaly]:
+    """Where the next generation has given a partition away, what the one before commits is refused. A client commits
+    again under the generation that it is in by then, if it has kept the partition."""
+    owned: dict[tuple[str, TopicPartition], list[Ownership]] = defaultdict(list)
+    for ownership in history.ownerships:
+        owned[ownership.group, ownership.tp].append(ownership)
+    for commit in history.commits:
+        if commit.outcome is not Outcome.OK or commit.generation == NO_GENERATION:
+            continue
+        later = [
+            each
+            for each in owned[commit.group, commit.stream.tp]
+            if each.generation > commit.generation
+            and each.began_s < commit.ended_s
+            and not excuses.is_group_hit(commit.group, each.began_s - TOLD_LATE_S, commit.ended_s)
+        ]
+        if any(each.process == commit.process for each in later):
+            continue
+        for each in later:
+            if each.began_s < commit.began_s and commit.ended_s < each.ended_s:
+                text = f"{commit.process} committed {commit.offset} in generation {commit.generation} at "
+                text += f"{commit.began_s:.3f} s; {each.process} had it in generation {each.generation}"
+                yield Anomaly("stale-commit", f"group {commit.group}, {commit.stream}", text)
+                break
+
+
+def _of_owners(ownerships: Iterable[Ownership], excuses: Excuses) -> Iterator[Anomaly]:
+    """A generation is there once, whatever the time; its number may come again where a disaster took the group."""
+    given: dict[tuple[str, TopicPartition, int], Ownership] = {}
+    for each in sorted(ownerships, key=lambda each: each.began_s):
+        before = given.setdefault((each.group, each.tp, each.generation), each)
+        if excuses.is_group_hit(each.group, before.began_s - TOLD_LATE_S, each.began_s):
+            given[each.group, each.tp, each.generation] = each
+        elif before.process != each.process:
+            text = f"{before.process} and {each.process} in generation {each.generation}, at {each.began_s:.3f} s"
+            yield Anomaly("two-owners", f"group {each.group}, {each.tp}", text)

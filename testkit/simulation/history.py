@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from strandline.protocol.messages import NO_GENERATION
 from strandline.protocol.types import TopicPartition
 
 NEVER_S = float("inf")
@@ -64,7 +65,8 @@ class Poll:
 
 @dataclass(slots=True)
 class Commit:
-    """Of one group for one stream."""
+    """Of one group for one stream, by a member of that generation. A client repeats a commit by itself, so one that is
+    refused may have been carried out before: it is unknown."""
 
     process: str
     group: str
@@ -73,6 +75,7 @@ class Commit:
     began_s: float
     ended_s: float = NEVER_S
     outcome: Outcome = Outcome.UNKNOWN
+    generation: int = NO_GENERATION
 
 
 @dataclass(slots=True)
@@ -89,8 +92,8 @@ class Committed:
 
 @dataclass(slots=True)
 class Ownership:
-    """A member had the partition: from when its assignment was told to it until it gave it up, or was told that it had
-    lost it."""
+    """A member had the partition in that generation: from when the assignment was told to it until it gave it up, knew
+    that it was out, or was told of the next generation (then there is another one of these, if it kept it)."""
 
     process: str
     group: str

@@ -16,6 +16,7 @@ import trio
 from strandline.protocol.types import NO_BROKER
 from strandline.testkit.clock import common_time
 from strandline.testkit.inspection import records_on
+from strandline.testkit.simulation.anomalies import offsets_stream
 from strandline.testkit.simulation.god_view import GodView
 from strandline.testkit.simulation.history import Outcome, Stream, Write
 from strandline.testkit.simulation.world import World
@@ -33,6 +34,7 @@ class Losses:
         self._led: dict[Stream, list[tuple[float, int]]] = defaultdict(list)
         self.disasters_s: dict[Stream, list[float]] = defaultdict(list)
         world.excuses.disasters_s = self.disasters_s
+        world.excuses.offsets_partitions = int(world.options.config["offsets.topic.num.partitions"])
 
     @property
     def lag_s(self) -> float:
@@ -55,6 +57,7 @@ class Losses:
     def by_disaster(self, brokers: Sequence[int]) -> Iterator[None]:
         """What the block does to these brokers' disks may take the last copy of a record."""
         streams = [stream for life in self._world.topics.values() for stream in life.streams]
+        streams += map(offsets_stream, range(self._world.excuses.offsets_partitions))
         before = {stream: self._copies(stream) for stream in streams}
         yield
         for broker in brokers:

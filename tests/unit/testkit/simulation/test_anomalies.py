@@ -114,8 +114,12 @@ def test_a_new_reading_may_begin_anywhere() -> None:
 
 def test_a_committed_offset_that_lies_below_an_acknowledged_one_is_a_regress() -> None:
     of = History(
-        commits=[Commit("c1", "g", STREAM, 10, 1, 2, Outcome.OK), Commit("c1", "g", STREAM, 20, 3, 9, Outcome.UNKNOWN)],
-        committed=[Committed("c2", "g", STREAM, 10, 5, 6)],
+        commits=[
+            Commit("c1", "g", STREAM, 7, 0, 0.5, Outcome.OK),
+            Commit("c1", "g", STREAM, 10, 1, 2, Outcome.OK),
+            Commit("c1", "g", STREAM, 20, 3, 9, Outcome.UNKNOWN),
+        ],
+        committed=[Committed("c2", "g", STREAM, offset, 5, 6) for offset in (10, 20)],
     )
     assert names(of, None) == []
     of.committed.append(Committed("c2", "g", STREAM, 7, 5, 6))
@@ -131,21 +135,63 @@ def test_what_is_asked_before_a_commit_is_answered_may_be_either() -> None:
     assert names(of, None) == []
 
 
-def test_two_owners_at_one_time_are_found_and_one_after_the_other_are_well() -> None:
-    tp = STREAM.tp
-    of = History(ownerships=[Ownership("c1", "g", tp, 1, 0, 5), Ownership("c2", "g", tp, 2, 5, 9)])
+def test_a_commit_that_a_later_one_has_replaced_or_that_nobody_sent_is_a_regress() -> None:
+    back = [Commit("c1", "g", STREAM, 20, 1, 2, Outcome.OK), Commit("c1", "g", STREAM, 10, 3, 4, Outcome.OK)]
+    assert names(History(commits=back, committed=[Committed("c2", "g", STREAM, 10, 5, 6)]), None) == []
+    for offset in (20, 15, -1):
+        told = [Committed("c2", "g", STREAM, offset, 5, 6)]
+        assert names(History(commits=back, committed=told), None) == ["committed-offset-regress"]
+    assert names(History(committed=[Committed("c2", "g", STREAM, 0, 5, 6)]), None) == ["committed-offset-regress"]
+
+
+def test_commits_under_way_at_once_may_come_in_any_order() -> None:
+    both = [Commit("c1", "g", STREAM, 20, 1, 3, Outcome.OK), Commit("c2", "g", STREAM, 10, 2, 4, Outcome.OK)]
+    for offset in (10, 20):
+        assert names(History(commits=both, committed=[Committed("c", "g", STREAM, offset, 5, 6)]), None) == []
+
+
+def test_a_new_life_of_a_topic_begins_with_nothing_or_with_what_is_left_of_the_one_before() -> None:
+    anew = STREAM._replace(life=2)
+    commits = [Commit("c1", "g", STREAM, 30, 1, 2, Outcome.OK)]
+    for offset in (-1, 30):
+        assert names(History(commits=commits, committed=[Committed("c2", "g", anew, offset, 5, 6)]), None) == []
+    commits.append(Commit("c1", "g", anew, 3, 7, 8, Outcome.OK))
+    for offset in (-1, 30):
+        of = History(commits=commits, committed=[Committed("c2", "g", anew, offset, 9, 10)])
+        assert names(of, None) == ["committed-offset-regress"]
+
+
+def owned(process: str, generation: int, began_s: float, ended_s: float, group: str = "g") -> Ownership:
+    return Ownership(process, group, STREAM.tp, generation, began_s, ended_s)
+
+
+def test_two_owners_in_one_generation_are_found_whenever_they_had_it() -> None:
+    of = History(ownerships=[owned("c1", 1, 0, 5), owned("c2", 2, 5, 9), owned("c2", 3, 9, 12)])
     assert names(of, None) == []
-    of.ownerships.append(Ownership("c3", "g", tp, 3, 8, 12))
+    of.ownerships.append(owned("c3", 2, 20, 30))
     assert names(of, None) == ["two-owners"]
 
 
-def test_an_owner_that_a_later_one_does_not_outlast_is_still_one() -> None:
-    tp = STREAM.tp
-    of = History(
-        ownerships=[
-            Ownership("c1", "g", tp, 1, 0, 100),
-            Ownership("c2", "other", tp, 1, 1, 2),
-            Ownership("c3", "g", tp, 2, 50, 60),
-        ]
-    )
+def test_a_member_that_is_left_behind_may_believe_that_it_owns_what_others_have() -> None:
+    of = History(ownerships=[owned("c1", 1, 0, 100), owned("c2", 1, 1, 2, group="other"), owned("c3", 2, 50, 60)])
+    assert names(of, None) == []
+
+
+def test_the_number_of_a_generation_comes_again_where_a_disaster_took_the_group() -> None:
+    of = History(ownerships=[owned("c1", 1, 10, 20), owned("c2", 1, 30, 40)])
     assert names(of, None) == ["two-owners"]
+    assert names(of, None, Excuses(disasters_s={OFFSETS: [25]})) == []
+    assert names(of, None, Excuses(disasters_s={OFFSETS: [35]})) == ["two-owners"]
+
+
+def test_what_a_member_that_is_left_behind_commits_is_stale() -> None:
+    def commit(began_s: float) -> Commit:
+        return Commit("c1", "g", STREAM, 10, began_s, began_s + 2, Outcome.OK, generation=1)
+
+    owners = [owned("c1", 1, 0, 100), owned("c2", 2, 50, 60)]
+    assert names(History(commits=[commit(49)], ownerships=owners), None) == [], "it may have come before the change"
+    assert names(History(commits=[commit(51)], ownerships=owners), None) == ["stale-commit"]
+    again = [*owners, owned("c1", 3, 52, 70)]
+    assert names(History(commits=[commit(51)], ownerships=again), None) == [], "it committed as a member of the third"
+    excuses = Excuses(disasters_s={OFFSETS: [50.5]})
+    assert names(History(commits=[commit(51)], ownerships=owners), None, excuses) == [], "numbers began anew"
