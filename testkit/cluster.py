@@ -400,9 +400,9 @@ class MemoryCluster(ClusterView):
     def bootstrap_servers(self) -> str:
         return ",".join(f"{node_name(broker_id)}:{PORT}" for broker_id in self.nodes)
 
-    def _client_environment(self, purpose: str) -> ClientEnvironment:
-        random = SeededRandom(self.seed, CLIENT)(purpose)
-        return ClientEnvironment(self.network.node(CLIENT), VirtualWallClock(), random)
+    def _client_environment(self, purpose: str, node: str = CLIENT) -> ClientEnvironment:
+        random = SeededRandom(self.seed, node)(purpose)
+        return ClientEnvironment(self.network.node(node), VirtualWallClock(), random)
 
     def admin(self, **settings: Any) -> TrioAdmin:
         return TrioAdmin(self.bootstrap_servers, environment=self._client_environment("admin"), **settings)
@@ -410,8 +410,9 @@ class MemoryCluster(ClusterView):
     def producer(self, **settings: Any) -> TrioProducer:
         return TrioProducer(self.bootstrap_servers, environment=self._client_environment("producer"), **settings)
 
-    def consumer(self, **settings: Any) -> TrioConsumer:
-        environment = self._client_environment("consumer")
+    def consumer(self, *, node: str = CLIENT, **settings: Any) -> TrioConsumer:
+        """node: the machine that it runs on."""
+        environment = self._client_environment("consumer", node)
         return TrioConsumer(
             self.bootstrap_servers, environment=environment, **{"auto_offset_reset": "earliest", **settings}
         )

@@ -39,18 +39,12 @@ def _streams(world: World) -> list[Stream]:
 def _is_at_rest(world: World, stream: Stream) -> bool:
     cluster, tp = world.cluster, stream.tp
     if world.leader(tp) == NO_BROKER:
-        return world.options.config["unclean.recovery.strategy"] == "none" and _waits_for_an_operator(world, stream)
+        return world.waits_for_an_operator(tp)
     state, replicas = cluster.state(tp), world.topics[tp.topic].plan.replication
     if len(state.isr) != replicas:
         return False
     logs = cluster.logs(tp)
     return len(logs) == replicas and len({log.log_end_offset for log in logs.values()}) == 1
-
-
-def _waits_for_an_operator(world: World, stream: Stream) -> bool:
-    """Everybody who was in sync may have lost data."""
-    state = world.cluster.state(stream.tp)
-    return not state.elr and set(state.isr) <= set(state.lossy)
 
 
 def judge(world: World, losses: Losses) -> list[str]:

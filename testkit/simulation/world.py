@@ -70,6 +70,13 @@ class World:
         state = self.states.get(tp)
         return state.leader if state is not None else NO_BROKER
 
+    def waits_for_an_operator(self, tp: TopicPartition) -> bool:
+        """Everybody who was in sync may have lost data, and nobody may decide by himself what is left."""
+        state = self.states.get(tp)
+        if self.options.config["unclean.recovery.strategy"] != "none" or state is None or state.leader != NO_BROKER:
+            return False
+        return not state.elr and set(state.isr) <= set(state.lossy)
+
     def violated(self, what: str) -> None:
         self.violations.append(f"{common_time():.4f} {what}")
         self.until_violation.cancel("an invariant does not hold")

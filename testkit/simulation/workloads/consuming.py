@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import trio
 
 from strandline.client.errors import ClientError
@@ -9,7 +11,7 @@ from strandline.testkit.clock import common_time
 from strandline.testkit.simulation.history import Poll
 from strandline.testkit.simulation.world import World
 
-SETTINGS = {"request_timeout_ms": 2_000, "auto_offset_reset": "earliest"}
+SETTINGS: dict[str, Any] = {"request_timeout_ms": 2_000, "auto_offset_reset": "earliest"}
 
 
 async def consume_all(world: World) -> None:

@@ -31,13 +31,22 @@ async def _produce(world: World, name: str, topic: str) -> None:
             for partition in range(life.partitions if life.is_open else 0):
                 if life.in_flight < IN_FLIGHT_MAX:
                     number += 1
-                    value = f"{topic}/{life.life}/{name}/{number}".encode()
+                    value = _value(life, name, number)
                     write = Write(name, life.stream(partition), value, acks, common_time())
                     write.may_repeat = not settings["enable_idempotence"]
                     world.history.writes.append(write)
                     life.in_flight += 1
                     nursery.start_soon(_send, producer, life, write)
             await trio.sleep(world.options.write_pause_s)
+
+
+def _value(life: TopicLife, name: str, number: int) -> bytes:
+    return f"{life.name}/{life.life}/{name}/{number}".encode()
+
+
+def life_of(value: bytes) -> int:
+    """Of the topic that it was sent to."""
+    return int(value.split(b"/")[1])
 
 
 async def _send(producer: TrioProducer, life: TopicLife, write: Write) -> None:

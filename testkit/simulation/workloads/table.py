@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from strandline.testkit.simulation.workloads.consuming import consume_all
+from strandline.testkit.simulation.workloads.groups import read_in_groups
 from strandline.testkit.simulation.workloads.producing import produce_to_all
 from strandline.testkit.simulation.world import World
 
@@ -12,5 +13,5 @@ Workload = Callable[[World], Awaitable[None]]
 
 ALWAYS: dict[str, Workload] = {"producing": produce_to_all, "consuming": consume_all}
 """Of every run."""
-SOMETIMES: dict[str, Workload] = {}
+SOMETIMES: dict[str, Workload] = {"groups": read_in_groups}
 """A seed draws which of them it has."""
