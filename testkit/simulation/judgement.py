@@ -2,7 +2,9 @@
 
 L1  every partition is led, its ISR is whole, its replicas are equal from where all of them begin
 L2  one controller; what brokers know is what ZooKeeper has
-L7  nothing is left over: no connection of a client that is closed, no waiter
+L3  every write had an outcome within the time that its producer gives it
+
+L5 is with `workloads.groups`, L7 with `leftovers`: what is looked at there is gone when all is at rest.
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ from strandline.protocol.types import NO_BROKER
 from strandline.testkit.clock import common_time
 from strandline.testkit.inspection import log_bytes, records_on
 from strandline.testkit.simulation.anomalies import FinalLog, anomalies
-from strandline.testkit.simulation.history import Stream
+from strandline.testkit.simulation.history import History, Stream
 from strandline.testkit.simulation.losses import Losses
 from strandline.testkit.simulation.world import World
 
 COME_TO_REST_S = 90.0
 LOOK_INTERVAL_S = 0.25
+OUTCOME_WITHIN_S = 13.0
+"""Producers wait for room and metadata for 3 s, then for 8 s until a record is delivered; the rest is for an answer."""
 
 
 async def come_to_rest(world: World) -> list[str]:
@@ -63,5 +67,15 @@ def judge(world: World, losses: Losses) -> list[str]:
         begin = replicas[leader].log_start_offset
         kept = {offset: value or b"" for offset, value in records.items() if offset >= begin}
         logs[stream] = FinalLog(begin, kept)
+    found += late_outcomes(world.history)
     world.excuses.weak = losses.weak()
     return found + [str(each) for each in anomalies(world.history, logs, world.excuses)]
+
+
+def late_outcomes(history: History) -> list[str]:
+    """Writes that had no outcome in time."""
+    return [
+        f"{write.stream}: {write.value!r} had no outcome within {OUTCOME_WITHIN_S:g} s"
+        for write in history.writes
+        if write.ended_s - write.began_s > OUTCOME_WITHIN_S
+    ]
