@@ -217,6 +217,10 @@ class MemoryNetwork:
         """Ends of connections that nobody has closed: 0 when nothing leaks."""
         return len(self._transports)
 
+    def ends(self) -> list[tuple[str, str]]:
+        """Of each end of a connection that nobody has closed: whose it is, and with whom."""
+        return [(each.node, each.other.node if each.other is not None else "") for each in self._transports]
+
     def changed(self) -> None:
         """Wake everybody who waits, after links were changed by hand."""
         for transport in list(self._transports):

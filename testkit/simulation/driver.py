@@ -27,6 +27,7 @@ from strandline.testkit.simulation.faults.striking import Strikes
 from strandline.testkit.simulation.faults.table import KINDS
 from strandline.testkit.simulation.god_view import GodView
 from strandline.testkit.simulation.judgement import come_to_rest, judge
+from strandline.testkit.simulation.leftovers import leftovers
 from strandline.testkit.simulation.losses import Losses
 from strandline.testkit.simulation.options import Options, TopicPlan, draw_options, draw_script
 from strandline.testkit.simulation.scheduler import run_seeded
@@ -98,16 +99,18 @@ class _Run:
 
     async def _live(self, losses: Losses, clock: SimulationClock) -> None:
         world = self.world
-        async with world.cluster.running(tells=False), world.admin, trio.open_nursery() as watchers:
-            for plan in world.options.topics:
-                await _create(world, plan)
-            strikes = Strikes(world, losses, KINDS)
-            watchers.start_soon(losses.watch_leaders)
-            watchers.start_soon(strikes.keep_up)
-            await self._load_and_strike(strikes, ends_s=clock.now_s + world.options.length_s)
-            self.findings += await come_to_rest(world)
-            self.findings += judge(world, losses)
-            watchers.cancel_scope.cancel()
+        async with world.cluster.running(tells=False):
+            async with world.admin, trio.open_nursery() as watchers:
+                for plan in world.options.topics:
+                    await _create(world, plan)
+                strikes = Strikes(world, losses, KINDS)
+                watchers.start_soon(losses.watch_leaders)
+                watchers.start_soon(strikes.keep_up)
+                await self._load_and_strike(strikes, ends_s=clock.now_s + world.options.length_s)
+                self.findings += await come_to_rest(world)
+                self.findings += judge(world, losses)
+                watchers.cancel_scope.cancel()
+            self.findings += await leftovers(world.cluster)
 
     async def _load_and_strike(self, strikes: Strikes, ends_s: float) -> None:
         async with trio.open_nursery() as nursery:

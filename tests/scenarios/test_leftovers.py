@@ -1,0 +1,82 @@
+"""What clients leave behind in brokers, when they have gone: nothing, and what there is instead is found."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+from trio.testing import MockClock
+
+from strandline.broker.replication.purgatory import Waiter
+from strandline.protocol.types import TopicPartition
+from strandline.testkit.cluster import CLIENT, MemoryCluster
+from strandline.testkit.simulation.leftovers import leftovers
+
+T0 = TopicPartition("t", 0)
+CONFIG = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
+
+
+@asynccontextmanager
+async def used_cluster() -> AsyncIterator[MemoryCluster]:
+    async with MemoryCluster(3, config=CONFIG).running() as cluster:
+        async with cluster.admin() as admin:
+            await admin.create_topic("t", 1, 3)
+        yield cluster
+
+
+async def join(cluster: MemoryCluster, **settings: Any) -> None:
+    """A member that goes without a good-bye."""
+    async with cluster.consumer(group_id="g", **settings) as consumer:
+        consumer.subscribe(["t"])
+        while not consumer.assignment:
+            await consumer.poll(timeout_ms=100)
+        cluster.network.stop(CLIENT)
+        consumer.close()
+
+
+async def test_clients_that_were_closed_or_vanished_leave_nothing(autojump_clock: MockClock) -> None:
+    async with used_cluster() as cluster:
+        async with cluster.producer(acks=-1) as producer, cluster.consumer() as consumer:
+            await (await producer.send("t", b"v"))
+            await consumer.assign([T0])
+            await consumer.poll(timeout_ms=1_000)
+        await join(cluster, session_timeout_ms=10_000)
+        assert await leftovers(cluster) == []
+
+
+async def test_a_connection_of_a_client_is_found(autojump_clock: MockClock) -> None:
+    async with used_cluster() as cluster, cluster.consumer() as consumer:
+        await consumer.assign([T0])
+        await consumer.poll(timeout_ms=1_000)
+        assert any("connections of client" in each for each in await leftovers(cluster))
+
+
+async def test_a_member_is_found(autojump_clock: MockClock) -> None:
+    async with used_cluster() as cluster:
+        await join(cluster, session_timeout_ms=60_000)
+        (found,) = await leftovers(cluster)
+        assert found.startswith("group g is Stable") and "with 1 members" in found
+
+
+async def test_a_waiter_is_found(autojump_clock: MockClock) -> None:
+    async with used_cluster() as cluster:
+        waiting = cluster.partition(cluster.leader(T0), T0).waiters.waiting
+        waiting.append(Waiter(10, None, 0, 0))  # nobody looks at who it is
+        (found,) = await leftovers(cluster)
+        assert found.startswith("1 waiters (Produce)")
+        waiting.clear()
+
+
+async def test_who_waits_for_longer_than_it_was_to_is_found(autojump_clock: MockClock) -> None:
+    class Overdue:
+        due_at = 0.0
+
+        def expire(self, now: float) -> float:
+            return now - 100.0
+
+    async with used_cluster() as cluster:
+        cluster.broker(1).data.deadlines.enter(Overdue(), trio.current_time())
+        (found,) = await leftovers(cluster)
+        assert found.startswith("1 waiters in broker-1 whose time is over")
