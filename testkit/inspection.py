@@ -37,12 +37,12 @@ def records_on(disk: MemoryDisk, tp: TopicPartition, log_dir: str = "/data") -> 
     folder = f"{log_dir}/{tp.topic}-{tp.partition}"
     names = disk.listdir(folder) if disk.is_dir(folder) else []
     for name in sorted(name for name in names if name.endswith(".log")):
-        content = disk.read(f"{folder}/{name}")
+        content = memoryview(disk.read(f"{folder}/{name}"))
         try:
-            whole = max((at + header.size_bytes for at, header in scan(memoryview(content))), default=0)
+            for at, header in scan(content):
+                found |= {each.offset: each.value for each in decode_records(content[at : at + header.size_bytes])}
         except InvalidBatch:
             break
-        found |= {record.offset: record.value for record in decode_records(memoryview(content)[:whole])}
     return found
 
 
