@@ -1,4 +1,5 @@
-"""In which of Kafka's states a controller is while it handles an event: it depends on whose method the event is."""
+"""In which of Kafka's states a controller is while it handles an event, and how lines call it: both depend on whose
+method the event is."""
 
 from __future__ import annotations
 
@@ -56,9 +57,7 @@ OF_METHODS: dict[object, ControllerState] = {
 
 def state_of(event: Event) -> ControllerState:
     """What the controller is at while it handles this."""
-    function: object = event
-    while (inner := getattr(function, "func", None) or getattr(function, "__wrapped__", None)) is not None:
-        function = inner
+    function = _innermost(event)
     owner = getattr(function, "__self__", None)
     if isinstance(owner, Notifications):
         is_log_dir = owner.folder == LogDirEventNotificationZnode.FOLDER
@@ -69,3 +68,16 @@ def state_of(event: Event) -> ControllerState:
     if (state := OF_METHODS.get(getattr(function, "__func__", None))) is not None:
         return state
     return STATES.get(type(owner), ControllerState.CONTROLLER_CHANGE)
+
+
+def name_of(event: Event) -> str:
+    """As `Creation.create`: no address of an object, which says nothing and is another one each time."""
+    function = _innermost(event)
+    return str(getattr(function, "__qualname__", type(function).__name__))
+
+
+def _innermost(event: Event) -> object:
+    function: object = event
+    while (inner := getattr(function, "func", None) or getattr(function, "__wrapped__", None)) is not None:
+        function = inner
+    return function

@@ -31,7 +31,7 @@ from strandline.controller.reassignments.reassignment_store import ReassignmentS
 from strandline.controller.store import ClusterStore
 from strandline.controller.term.controller_election import Won
 from strandline.controller.term.duties import Duties
-from strandline.controller.term.event_states import state_of
+from strandline.controller.term.event_states import name_of, state_of
 from strandline.controller.term.fail_over import fail_over
 from strandline.controller.tools import Tools
 from strandline.controller.topics.topic_store import TopicStore
@@ -194,12 +194,13 @@ class Term:
             await trio.lowlevel.checkpoint()
         except ConnectionLost as error:
             # Perhaps applied, perhaps not: the conditional writes are repeated from what ZooKeeper says then.
-            self.log.warning("connection to ZooKeeper lost, event is repeated", event_kind=str(event), error=str(error))
+            name = name_of(event)
+            self.log.warning("connection to ZooKeeper lost, event is repeated", event_kind=name, error=str(error))
             await trio.sleep(AMBIGUITY_BACKOFF_SECONDS)
             self.agenda.put_first(event)
         except Exception:
             self.failed_events += 1
-            self.log.exception("event failed", event_kind=str(event))
+            self.log.exception("event failed", event_kind=name_of(event))
             self.agenda.later(event)
         finally:
             self.tools.counts.end()

@@ -401,6 +401,8 @@ async def test_a_lost_answer_of_zookeeper_changes_neither_the_answer_nor_what_br
         assert len(cluster.brokers[2].told(StopReplicaRequest)) == 1
         assert cluster.brokers[2].metadata[TP].replicas == [1]
         assert len(cluster.logged("reassignment done")) == 1
+        (repeated,) = cluster.logged("connection to ZooKeeper lost, event is repeated")
+        assert repeated["event_kind"].startswith("Reassignment")
 
 
 # --- /admin/reassign_partitions --------------------------------------------------------------------------------------
