@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import trio
 
-from strandline.client.errors import ClientError
 from strandline.testkit.clock import SimulationClock
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.environment import VirtualWallClock
@@ -26,15 +25,17 @@ from strandline.testkit.simulation.counters import count_events, counting
 from strandline.testkit.simulation.faults.striking import Strikes
 from strandline.testkit.simulation.faults.table import KINDS
 from strandline.testkit.simulation.god_view import GodView
-from strandline.testkit.simulation.judgement import come_to_rest, judge
+from strandline.testkit.simulation.judgement import judge
 from strandline.testkit.simulation.leftovers import leftovers
 from strandline.testkit.simulation.losses import Losses
-from strandline.testkit.simulation.options import Options, TopicPlan, draw_options, draw_script
+from strandline.testkit.simulation.options import Options, draw_options, draw_script
+from strandline.testkit.simulation.rest import come_to_rest
 from strandline.testkit.simulation.scheduler import run_seeded
 from strandline.testkit.simulation.script import Fault
 from strandline.testkit.simulation.state_rules import StateRules
+from strandline.testkit.simulation.workloads.changing_topics import create_topic
 from strandline.testkit.simulation.workloads.table import ALWAYS, SOMETIMES
-from strandline.testkit.simulation.world import TopicLife, World
+from strandline.testkit.simulation.world import World
 
 ADMIN_TIMEOUT_MS = 2_000
 
@@ -102,7 +103,7 @@ class _Run:
         async with world.cluster.running(tells=False):
             async with world.admin, trio.open_nursery() as watchers:
                 for plan in world.options.topics:
-                    await _create(world, plan)
+                    await create_topic(world, plan)
                 strikes = Strikes(world, losses, KINDS)
                 watchers.start_soon(losses.watch_leaders)
                 watchers.start_soon(strikes.keep_up)
@@ -138,16 +139,3 @@ def _cluster(options: Options) -> MemoryCluster:
         node.wall_clock = VirtualWallClock(skew_ms=skew_ms, rate=rate)
         node.disk_delay_s = options.disk_delay_s
     return cluster
-
-
-async def _create(world: World, plan: TopicPlan) -> None:
-    """The topic, once more where it does not come about at once."""
-    configs = {"min.insync.replicas": str(plan.min_isr), **plan.configs}
-    while not world.exists(plan.name):
-        try:
-            await world.admin.create_topic(
-                plan.name, plan.partitions, plan.replication, configs=configs, timeout_ms=3_000
-            )
-        except ClientError:
-            await trio.sleep(0.2)
-    world.topics[plan.name] = TopicLife(plan, partitions=plan.partitions)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import trio
 
 from strandline.client import TrioAdmin
+from strandline.client.errors import ClientError
 from strandline.protocol.types import NO_BROKER, TopicPartition
-from strandline.protocol.znodes import TOPICS_PATH, PartitionStateZnode
+from strandline.protocol.znodes import PartitionStateZnode, TopicZnode
 from strandline.testkit.clock import common_time
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.simulation.anomalies import Excuses
 from strandline.testkit.simulation.history import History, Stream
 from strandline.testkit.simulation.options import Options, TopicPlan
 from strandline.testkit.simulation.script import Fault
+
+DONE_WITHIN_S = 60.0
+"""Of what operators ask for: once all is healed it is done in that time."""
 
 
 @dataclass(eq=False)
@@ -63,7 +68,28 @@ class World:
     """No fault follows, and nobody writes any more."""
 
     def exists(self, topic: str) -> bool:
-        return self.cluster.zookeeper.tree.exists(f"{TOPICS_PATH}/{topic}") is not None
+        return self.cluster.zookeeper.tree.exists(TopicZnode.path(topic)) is not None
+
+    def topic_znode(self, topic: str) -> TopicZnode | None:
+        """What ZooKeeper has of the topic; None: nothing."""
+        path = TopicZnode.path(topic)
+        return TopicZnode.decode(path, self.cluster.zookeeper.tree.get(path).data) if self.exists(topic) else None
+
+    async def persist(self, action: Callable[[], Awaitable[object]], is_done: Callable[[], bool], what: str) -> bool:
+        """Repeat what faults keep from being done. What is not done in time once they are over is a violation; returns
+        whether it is done."""
+        healed_s = float("inf")
+        while not is_done():
+            healed_s = min(healed_s, common_time() if self.is_over else healed_s)
+            if common_time() > healed_s + DONE_WITHIN_S:
+                self.violated(f"{what}: not done {DONE_WITHIN_S:g} s after all was healed")
+                return False
+            try:
+                await action()
+            except ClientError:
+                self.sometimes["an operator was refused"] += 1
+            await trio.sleep(0.2)
+        return True
 
     def leader(self, tp: TopicPartition) -> int:
         """As ZooKeeper has it; −1: nobody, or there is no such partition."""

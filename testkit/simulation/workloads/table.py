@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from strandline.testkit.simulation.workloads.changing_topics import change_topics
 from strandline.testkit.simulation.workloads.consuming import consume_all
 from strandline.testkit.simulation.workloads.groups import read_in_groups
 from strandline.testkit.simulation.workloads.producing import produce_to_all
@@ -13,5 +14,5 @@ Workload = Callable[[World], Awaitable[None]]
 
 ALWAYS: dict[str, Workload] = {"producing": produce_to_all, "consuming": consume_all}
 """Of every run."""
-SOMETIMES: dict[str, Workload] = {"groups": read_in_groups}
+SOMETIMES: dict[str, Workload] = {"groups": read_in_groups, "topics": change_topics}
 """A seed draws which of them it has."""
