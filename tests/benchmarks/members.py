@@ -16,8 +16,7 @@ from benchmarks.systems import System
 from strandline.protocol.api import ApiKey
 from strandline.protocol.consumer_protocol import Subscription, encode_subscription
 from strandline.protocol.kafka.schemas import request_class, write_entity
-from support.kafka_client import made
-from support.kafka_frames import kafka_frame
+from strandline.testkit.kafka_client import kafka_frame, made
 from support.kafka_socket import KafkaSocket
 
 MEMBERS_PER_GROUP = 10

@@ -14,8 +14,8 @@ from trio.testing import MockClock
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import ConfigResource
 from strandline.protocol.types import TopicPartition
+from strandline.testkit.kafka_client import KafkaClient
 from support.effects import FOR_ALL, ONE, Site, put
-from support.kafka_client import KafkaClient
 
 TOPIC, ALL, OWN, FILE, DEFAULT = 1, 3, 2, 4, 5
 """Sources, as KIP-226 numbers them."""

@@ -37,7 +37,7 @@ from strandline.protocol.messages import (
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, ConfigZnode, TopicIdZnode, TopicZnode
 from strandline.runtime.coordination import Create, Delete, Operation, OperationResult, SessionState, SetData
 from strandline.testkit.cluster import MemoryCluster
-from support.kafka_client import KafkaClient
+from strandline.testkit.kafka_client import KafkaClient
 from support.scenario import T0, cluster_with_topic
 
 TOPIC = (ConfigResource.TOPIC, T0.topic)

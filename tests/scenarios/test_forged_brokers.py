@@ -43,8 +43,8 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.cluster import MemoryCluster
+from strandline.testkit.kafka_client import KafkaClient
 from support.at_once import at_once
-from support.kafka_client import KafkaClient
 from support.raw_client import RawClient
 
 T0 = TopicPartition("t", 0)

@@ -16,10 +16,10 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import MetadataRequest, MetadataResponse
 from strandline.runtime.network import Address
 from strandline.testkit.cluster import MemoryCluster
+from strandline.testkit.kafka_client import KafkaClient, kafka_frame, read_frame
 from support.bad_requests import BATCHES, GOOD_BATCH, TOPIC
-from support.kafka_client import KafkaClient
 from support.kafka_entities import class_of, draw, written
-from support.kafka_frames import answer_in, codes, kafka_frame, read_frame
+from support.kafka_frames import answer_in, codes
 from support.raw_client import RawClient
 
 SPOKEN = [api for api in APIS.values() if api.kafka is not None]

@@ -17,8 +17,7 @@ from strandline.protocol.messages import CreatableTopic
 from strandline.protocol.records.codec import build_batch
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.cluster import MemoryCluster
-from support.kafka_client import KafkaClient
-from support.kafka_frames import kafka_frame
+from strandline.testkit.kafka_client import KafkaClient, kafka_frame
 
 WAIT = timedelta(milliseconds=500)
 BATCH = build_batch([(1, b"k", b"v1"), (2, None, b"v2"), (3, b"k", None)], "none")

@@ -13,7 +13,7 @@ from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import CreatableTopic
 from strandline.testkit.cluster import MemoryCluster
-from support.kafka_client import KafkaClient
+from strandline.testkit.kafka_client import KafkaClient
 
 SECOND = timedelta(seconds=1)
 

@@ -19,7 +19,7 @@ from strandline.protocol.messages import PREFERRED, UNCLEAN
 from strandline.protocol.znodes import PreferredReplicaElectionZnode
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import Ledger
-from support.kafka_client import KafkaClient
+from strandline.testkit.kafka_client import KafkaClient
 from support.scenario import T0, check_at_the_end, cluster_with_topic, numbered
 
 ALL = [1, 2, 3]

@@ -17,8 +17,7 @@ from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import CONFIG_PATH, ConfigZnode
 from strandline.runtime.network import Address, TransportClosed
 from strandline.testkit.cluster import MemoryCluster
-from support.kafka_client import KafkaClient
-from support.kafka_frames import kafka_frame
+from strandline.testkit.kafka_client import KafkaClient, kafka_frame
 from support.quota_cluster import (
     ANYONE,
     BATCH,

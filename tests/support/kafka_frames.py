@@ -1,4 +1,4 @@
-"""Frames of Kafka's dialect, as raw as a test wants them, and what a client reads out of an answer."""
+"""What a client reads out of an answer of Kafka's dialect."""
 
 from __future__ import annotations
 
@@ -9,40 +9,8 @@ from typing import Any
 from kio.serial import entity_reader
 from kio.static.constants import EntityType
 
+from strandline.testkit.kafka_client import CORRELATION_ID
 from support.kafka_entities import class_of
-from support.raw_client import RawClient
-
-CORRELATION_ID = 77
-
-
-def kafka_frame(
-    key: int,
-    version: int,
-    body: bytes,
-    *,
-    correlation_id: int = CORRELATION_ID,
-    client_id: bytes = b"test",
-    flexible: bool | None = None,
-) -> bytes:
-    """A right header around any body. flexible: whether the header has tagged fields; None: as the schema says."""
-    if flexible is None:
-        flexible = class_of(key, version).__flexible__
-    head = struct.pack(">hhih", key, version, correlation_id, len(client_id)) + client_id + (b"\0" if flexible else b"")
-    return struct.pack(">i", len(head) + len(body)) + head + body
-
-
-async def read_frame(client: RawClient) -> bytes | None:
-    """What follows the length of the next answer; None when the connection ended before a whole one came."""
-    while True:
-        received = client._received
-        if len(received) >= 4:
-            size = 4 + struct.unpack_from(">i", received)[0]
-            if len(received) >= size:
-                frame = bytes(received[4:size])
-                del received[:size]
-                return frame
-        if not await client._receive():
-            return None
 
 
 def answer_in(frame: bytes, key: int, version: int) -> Any:

@@ -9,8 +9,7 @@ from typing import Any, Self
 
 from strandline.protocol.api import ApiKey
 from strandline.protocol.kafka.schemas import read_entity, request_class, response_class, write_entity
-from support.kafka_client import made
-from support.kafka_frames import kafka_frame
+from strandline.testkit.kafka_client import kafka_frame, made
 
 
 class KafkaSocket:

@@ -26,7 +26,7 @@ from strandline.protocol.messages import (
 from strandline.protocol.records.codec import build_batch
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.cluster import MemoryCluster
-from support.kafka_client import KafkaClient
+from strandline.testkit.kafka_client import KafkaClient
 
 BATCH = build_batch([(1, None, bytes(20_000))], "none")
 RATE = 200_000

@@ -8,8 +8,6 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-import trio
-
 from strandline.protocol.api import API_OF, APIS
 from strandline.protocol.messages import (
     Message,
@@ -26,9 +24,7 @@ from strandline.protocol.native.frame import (
     encode_head,
     read_header,
 )
-from strandline.runtime.network import Transport, TransportClosed
-
-_READ_BYTES = 256 * 1024
+from strandline.testkit.raw_connection import RawConnection
 
 
 class Response(NamedTuple):
@@ -77,21 +73,8 @@ def frame_of(api_key: int, version: int, correlation_id: int, body: bytes, rest:
     return head + body + rest
 
 
-class RawClient:
-    """One connection. Not for two tasks that read at once."""
-
-    def __init__(self, transport: Transport) -> None:
-        self.transport = transport
-        self._received = bytearray()
-
-    async def send(self, data: bytes) -> None:
-        """All of `data`; TransportClosed when the peer is gone."""
-        view = memoryview(data)
-        while view:
-            try:
-                view = view[self.transport.send_nowait([view]) :]
-            except trio.WouldBlock:
-                await self.transport.wait_writable()
+class RawClient(RawConnection):
+    """One connection."""
 
     async def request(self, message: Request, *, correlation_id: int = 1, attachments: bytes = b"") -> Response | None:
         """Send one request and return the next response (None: the connection ended)."""
@@ -101,12 +84,12 @@ class RawClient:
     async def response(self) -> Response | None:
         """The next response; None when the connection ended or broke before a whole one came."""
         while True:
-            header = read_header(self._received, 0, len(self._received), 2 * MAX_FRAME_BYTES)
-            if header is not None and len(self._received) >= header.size_bytes:
-                frame = bytes(self._received[: header.size_bytes])
-                del self._received[: header.size_bytes]
+            header = read_header(self.received, 0, len(self.received), 2 * MAX_FRAME_BYTES)
+            if header is not None and len(self.received) >= header.size_bytes:
+                frame = bytes(self.received[: header.size_bytes])
+                del self.received[: header.size_bytes]
                 return _decode(header, frame)
-            if not await self._receive():
+            if not await self.receive():
                 return None
 
     async def responses(self, count: int) -> list[Response]:
@@ -117,29 +100,6 @@ class RawClient:
             assert response is not None, f"closed after {len(found)} responses"
             found.append(response)
         return found
-
-    async def is_closed_by_peer(self) -> bool:
-        """Wait for the next thing the broker does: True when that is closing, False for bytes."""
-        return not self._received and not await self._receive()
-
-    async def _receive(self) -> bool:
-        buffer = bytearray(_READ_BYTES)
-        while True:
-            try:
-                received = self.transport.recv_into_nowait(memoryview(buffer))
-            except trio.WouldBlock:
-                try:
-                    await self.transport.wait_readable()
-                except TransportClosed:
-                    return False
-                continue
-            except TransportClosed:
-                return False
-            self._received += memoryview(buffer)[:received]
-            return received > 0
-
-    def close(self) -> None:
-        self.transport.close()
 
 
 def _decode(header: FrameHeader, frame: bytes) -> Response:

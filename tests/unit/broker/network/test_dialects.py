@@ -142,13 +142,13 @@ async def toy_answers(client: RawClient, count: int) -> list[tuple[int, bytes]]:
     """(correlation id, body) of each."""
     found: list[tuple[int, bytes]] = []
     while len(found) < count:
-        received = client._received
+        received = client.received
         if len(received) >= 4 and len(received) >= 4 + int.from_bytes(received[:4], "big"):
             end = 4 + int.from_bytes(received[:4], "big")
             found.append((int.from_bytes(received[4:8], "big"), bytes(received[8:end])))
             del received[:end]
         else:
-            assert await client._receive()
+            assert await client.receive()
     return found
 
 

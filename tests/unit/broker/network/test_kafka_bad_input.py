@@ -20,8 +20,9 @@ from strandline.protocol.api import APIS, Api, ApiKey, Scheduling
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.messages import ApiVersionsRequest, Message, MetadataRequest, Request
 from strandline.runtime.network import Address
+from strandline.testkit.kafka_client import CORRELATION_ID, kafka_frame, read_frame
 from support.kafka_entities import ALL_VERSIONS, class_of, draw, written
-from support.kafka_frames import CORRELATION_ID, answer_in, codes, kafka_frame, read_frame
+from support.kafka_frames import answer_in, codes
 from support.pipeline import Pipeline, open_pipeline
 from support.raw_client import RawClient, request_frame
 

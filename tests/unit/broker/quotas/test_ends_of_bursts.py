@@ -15,7 +15,7 @@ from strandline.broker.quotas.gate import QuotaGate
 from strandline.broker.quotas.sensors import Sensors
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import ApiVersionsRequest, MetadataRequest, ProduceRequest, ProduceResponse, Request
-from support.kafka_frames import kafka_frame, read_frame
+from strandline.testkit.kafka_client import kafka_frame, read_frame
 from support.quota_gate import gated
 from support.raw_client import produce_request
 

@@ -34,7 +34,7 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.native.frame import encode_head
 from strandline.protocol.types import ANY_REPLICA
-from support.kafka_frames import kafka_frame
+from strandline.testkit.kafka_client import kafka_frame
 from support.quota_gate import EVERYBODY, gated
 from support.raw_client import RawClient, produce_request, request_frame
 

@@ -12,8 +12,9 @@ from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.kafka.lengths import MAX_ELEMENTS
 from strandline.protocol.kafka.refusals import refusal
+from strandline.testkit.kafka_client import CORRELATION_ID
 from support.kafka_entities import ALL_VERSIONS, class_of, draw, written
-from support.kafka_frames import CORRELATION_ID, answer_in, codes
+from support.kafka_frames import answer_in, codes
 
 REFUSED = [(key, version) for key, version in ALL_VERSIONS if key not in set(ApiKey) or APIS[key].kafka is None]
 CODES = {
