@@ -15,6 +15,7 @@ class RawConnection:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.received = bytearray()
+        self._buffer = memoryview(bytearray(_READ_BYTES))
 
     async def send(self, data: bytes) -> None:
         """All of `data`; TransportClosed when the peer is gone."""
@@ -27,10 +28,9 @@ class RawConnection:
 
     async def receive(self) -> bool:
         """Wait for more in `received`. False: the connection ended or broke."""
-        buffer = bytearray(_READ_BYTES)
         while True:
             try:
-                count = self.transport.recv_into_nowait(memoryview(buffer))
+                count = self.transport.recv_into_nowait(self._buffer)
             except trio.WouldBlock:
                 try:
                     await self.transport.wait_readable()
@@ -39,7 +39,7 @@ class RawConnection:
                 continue
             except TransportClosed:
                 return False
-            self.received += memoryview(buffer)[:count]
+            self.received += self._buffer[:count]
             return count > 0
 
     async def is_closed_by_peer(self) -> bool:

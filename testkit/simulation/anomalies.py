@@ -10,6 +10,7 @@
 | dirty-read | a consumer got it, and in the end it is not in the log |
 | nonmonotonic-poll | one reading got an offset that is not above the one before |
 | poll-skip | one reading passed over a record that stands in the log |
+| end-offset-regress | a stream was said to end below where it was said to end, or was read, before that was asked |
 | unseen | in the log, and not among what is read in the end |
 | real-time-order | sent after another one was acknowledged, and stands before it |
 | committed-offset-regress | a group was told an offset that a later commit had replaced, or that nobody committed |
@@ -29,6 +30,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 from strandline.broker.groups.shards import OFFSETS_TOPIC, partition_of
@@ -38,6 +40,7 @@ from strandline.testkit.simulation.history import (
     NEVER_S,
     Commit,
     Committed,
+    EndOffset,
     History,
     Outcome,
     Ownership,
@@ -101,16 +104,20 @@ def anomalies(history: History, logs: Mapping[Stream, FinalLog], excuses: Excuse
     """All that are found. logs: of the streams that live in the end; others are held to what was said of them only."""
     writes: dict[Stream, list[Write]] = defaultdict(list)
     polls: dict[Stream, list[Poll]] = defaultdict(list)
+    ends: dict[Stream, list[EndOffset]] = defaultdict(list)
     for write in history.writes:
         writes[write.stream].append(write)
     for poll in history.polls:
         polls[poll.stream].append(poll)
+    for end in history.end_offsets:
+        ends[end.stream].append(end)
     found: list[Anomaly] = []
-    for stream in {**writes, **polls, **logs}:
+    for stream in {**writes, **polls, **ends, **logs}:
         log = logs.get(stream)
         found += _of_offsets(stream, writes[stream], polls[stream], log, excuses)
-        found += _of_origin(stream, writes[stream], polls[stream], log)
+        found += _of_origin(stream, [*writes[stream], *_late(stream, writes)], polls[stream], log)
         found += _of_readings(stream, polls[stream], log, excuses)
+        found += _of_end_offsets(stream, polls[stream], ends[stream], excuses)
         found += _of_real_time(stream, writes[stream], excuses)
         if log is not None:
             found += _of_the_end(stream, writes[stream], polls[stream], log, excuses)
@@ -190,6 +197,14 @@ def _of_origin(
             yield Anomaly("failed-write-visible", str(stream), f"{value!r} failed ({sent[value].why}): {how}")
 
 
+def _late(stream: Stream, writes: Mapping[Stream, Sequence[Write]]) -> Iterator[Write]:
+    """What was sent to an earlier life of the topic and never had an outcome: requests have the topic's name alone, and
+    a broker may get to one after that name means the next life."""
+    for other, sent in writes.items():
+        if other.tp == stream.tp and other.life < stream.life:
+            yield from (write for write in sent if write.outcome is Outcome.UNKNOWN)
+
+
 def _of_readings(stream: Stream, polls: Sequence[Poll], log: FinalLog | None, excuses: Excuses) -> Iterator[Anomaly]:
     offsets = sorted(log.records) if log is not None and not log.is_compacted else []
     last: dict[tuple[str, int], tuple[int, float]] = {}
@@ -206,6 +221,30 @@ def _of_readings(stream: Stream, polls: Sequence[Poll], log: FinalLog | None, ex
             if skipped:
                 text = f"{poll.process} got {offset} behind {before}, and passed over {skipped[:5]}"
                 yield Anomaly("poll-skip", str(stream), text)
+
+
+def _higher(one: tuple[float, float, int], other: tuple[float, float, int]) -> tuple[float, float, int]:
+    return other if other[2] > one[2] else one
+
+
+def _of_end_offsets(
+    stream: Stream, polls: Sequence[Poll], ends: Sequence[EndOffset], excuses: Excuses
+) -> Iterator[Anomaly]:
+    """Of one process what it is told never goes back. Of two it may: one of them may not know of a new leader yet."""
+    known: dict[str, list[tuple[float, float, int]]] = defaultdict(list)  # process → (told at, asked at, end offset)
+    for end in ends:
+        known[end.process].append((end.ended_s, end.began_s, end.offset))
+    for poll in polls:
+        known[poll.process] += [(poll.at_s, poll.at_s, offset + 1) for offset, _ in poll.records[-1:]]
+    for told in known.values():
+        told.sort()
+    highest = {process: list(accumulate(told, _higher)) for process, told in known.items()}
+    for end in ends:
+        count = bisect_left(known[end.process], (end.began_s,))
+        _, since_s, before = highest[end.process][count - 1] if count else (0.0, 0.0, -1)
+        if end.offset < before and not excuses.is_between(stream, since_s, end.ended_s):
+            text = f"{end.process} was told {end.offset} at {end.ended_s:.3f} s, and {before} at {since_s:.3f} s"
+            yield Anomaly("end-offset-regress", str(stream), text)
 
 
 def _of_real_time(stream: Stream, writes: Sequence[Write], excuses: Excuses) -> Iterator[Anomaly]:

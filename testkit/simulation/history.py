@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from strandline.protocol.messages import NO_GENERATION
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import NO_BROKER, TopicPartition
 
 NEVER_S = float("inf")
 
@@ -49,6 +49,8 @@ class Write:
     may_repeat: bool = False
     """It may have been sent more than once, by a producer that is not idempotent."""
     why: str = ""
+    told_by: int = NO_BROKER
+    """Which broker acknowledged it, where the client knows."""
 
 
 @dataclass(slots=True)
@@ -61,6 +63,17 @@ class Poll:
     reading: int
     at_s: float
     records: list[tuple[int, bytes]]
+
+
+@dataclass(slots=True)
+class EndOffset:
+    """Up to where a stream was said to be committed: by the leader of the highest epoch that the process knew of."""
+
+    process: str
+    stream: Stream
+    offset: int
+    began_s: float
+    ended_s: float
 
 
 @dataclass(slots=True)
@@ -107,14 +120,16 @@ class Ownership:
 class History:
     writes: list[Write] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
+    end_offsets: list[EndOffset] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     committed: list[Committed] = field(default_factory=list)
     ownerships: list[Ownership] = field(default_factory=list)
 
-    def all(self) -> Iterator[Write | Poll | Commit | Committed | Ownership]:
+    def all(self) -> Iterator[Write | Poll | EndOffset | Commit | Committed | Ownership]:
         """Each list in its order."""
         yield from self.writes
         yield from self.polls
+        yield from self.end_offsets
         yield from self.commits
         yield from self.committed
         yield from self.ownerships

@@ -2,7 +2,7 @@
 
 * A record is *gone* once a disaster (power, a replaced disk) took its last copy from whatever disk.
 * A record that one broker alone acknowledged (acks=1) may be lost if that broker was struck, then or later while it
-  still led, or led no longer than a follower in sync may lag behind.
+  still led, or led no longer than a follower in sync may lag behind, or had been replaced without knowing of it.
 """
 
 from __future__ import annotations
@@ -48,10 +48,14 @@ class Losses:
         while True:
             for life in self._world.topics.values():
                 for stream in life.streams:
-                    led, leader = self._led[stream], self._world.leader(stream.tp)
-                    if not led or led[-1][1] != leader:
-                        led.append((common_time(), leader))
+                    self.note_leader(stream, self._world.leader(stream.tp), common_time())
             await trio.sleep(LOOK_INTERVAL_S)
+
+    def note_leader(self, stream: Stream, leader: int, at_s: float) -> None:
+        """As ZooKeeper has it by then."""
+        led = self._led[stream]
+        if not led or led[-1][1] != leader:
+            led.append((at_s, leader))
 
     @contextmanager
     def by_disaster(self, brokers: Sequence[int]) -> Iterator[None]:
@@ -92,7 +96,7 @@ class Losses:
         at_s = write.ended_s
         leaders = [leader for since_s, leader in led if since_s <= at_s]
         leader = leaders[-1] if leaders else NO_BROKER
-        if leader == NO_BROKER or write.acks == 0:
+        if leader == NO_BROKER or write.acks == 0 or write.told_by not in (NO_BROKER, leader):
             return True
         moved = [since_s for since_s, each in led if since_s >= write.began_s - LOOK_INTERVAL_S and each != leader]
         ended_s = min(moved, default=float("inf"))

@@ -11,6 +11,7 @@ from strandline.testkit.simulation.anomalies import Excuses, FinalLog, anomalies
 from strandline.testkit.simulation.history import (
     Commit,
     Committed,
+    EndOffset,
     History,
     Outcome,
     Ownership,
@@ -73,6 +74,39 @@ def test_nothing_is_found_where_all_is_well() -> None:
 )
 def test_each_anomaly_is_found_by_its_name(name: str, of: History, found: FinalLog | None) -> None:
     assert names(of, found) == [name]
+
+
+def end_offset(offset: int, began_s: float, ended_s: float, process: str = "c") -> EndOffset:
+    return EndOffset(process, STREAM, offset, began_s, ended_s)
+
+
+def ends(*told: EndOffset, polls: tuple[Poll, ...] = ()) -> History:
+    return History(list(WELL), list(polls), list(told))
+
+
+def test_an_end_that_was_told_does_not_go_back() -> None:
+    told = ends(end_offset(3, 1, 2), end_offset(2, 3, 4))
+    assert names(told, log(0, 1, 2)) == ["end-offset-regress"]
+    assert names(told, None, Excuses(disasters_s={STREAM: [1.5]})) == []
+    assert names(told, None, Excuses(disasters_s={STREAM: [0.5]})) == ["end-offset-regress"]
+
+
+def test_what_was_read_lies_below_an_end_that_is_told_later() -> None:
+    assert names(ends(end_offset(2, 51, 52), polls=(poll(0, 1, 2),)), log(0, 1, 2)) == ["end-offset-regress"]
+    assert names(ends(end_offset(3, 51, 52), polls=(poll(0, 1, 2),)), log(0, 1, 2)) == []
+
+
+def test_an_end_may_be_lower_that_was_asked_for_before_or_by_somebody_else() -> None:
+    assert names(ends(end_offset(3, 1, 2), end_offset(2, 1.5, 4)), log(0, 1, 2)) == []
+    assert names(ends(end_offset(3, 1, 2), end_offset(2, 3, 4, process="other")), log(0, 1, 2)) == []
+
+
+def test_what_had_no_outcome_may_come_to_the_next_life_of_the_topic() -> None:
+    anew = Stream(STREAM.tp, 2)
+    late = write(3, outcome=Outcome.UNKNOWN)
+    assert anomalies(history(*WELL, late), {anew: log(3)}, Excuses()) == []
+    [found] = anomalies(history(*WELL, late), {anew: log(2)}, Excuses())
+    assert found.name == "phantom"
 
 
 def test_what_is_not_read_in_the_end_is_unseen() -> None:

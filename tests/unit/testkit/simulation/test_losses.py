@@ -1,0 +1,39 @@
+"""What may be lost: a record that one broker alone acknowledged, where that broker was replaced or struck."""
+
+from __future__ import annotations
+
+import pytest
+from trio.testing import MockClock
+
+from strandline.protocol.types import NO_BROKER, TopicPartition
+from strandline.testkit.cluster import MemoryCluster
+from strandline.testkit.simulation.history import Outcome, Stream, Write
+from strandline.testkit.simulation.losses import Losses
+from strandline.testkit.simulation.options import draw_options
+from strandline.testkit.simulation.world import World
+
+STREAM = Stream(TopicPartition("t", 0), 1)
+
+
+@pytest.mark.parametrize(
+    ("told_by", "at_s", "acks", "may_be_lost"),
+    [
+        (NO_BROKER, 20, 1, False),
+        (3, 20, 1, False),
+        (3, 51, 1, True),  # it has been replaced, and does not know
+        (1, 51, 1, False),
+        (3, 49.5, 1, True),  # no follower in sync has to have it yet
+        (3, 51, -1, False),
+    ],
+)
+async def test_what_one_broker_alone_acknowledged_may_go_with_its_leadership(
+    told_by: int, at_s: float, acks: int, may_be_lost: bool, autojump_clock: MockClock
+) -> None:
+    cluster = MemoryCluster()
+    world = World(draw_options(1, (), ()), cluster, cluster.admin())
+    losses = Losses(world)
+    losses.note_leader(STREAM, 3, 0.0)
+    losses.note_leader(STREAM, 1, 50.0)
+    write = Write("p", STREAM, b"v", acks, at_s - 0.1, at_s, Outcome.OK, 7, told_by=told_by)
+    world.history.writes.append(write)
+    assert losses.weak() == ({b"v"} if may_be_lost else set())
