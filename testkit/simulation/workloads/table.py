@@ -7,6 +7,9 @@ from collections.abc import Awaitable, Callable
 from strandline.testkit.simulation.workloads.changing_topics import change_topics
 from strandline.testkit.simulation.workloads.consuming import consume_all
 from strandline.testkit.simulation.workloads.groups import read_in_groups
+from strandline.testkit.simulation.workloads.kafka_consuming import consume_by_kafka
+from strandline.testkit.simulation.workloads.kafka_producing import produce_by_kafka
+from strandline.testkit.simulation.workloads.kafka_watching import watch_end_offsets
 from strandline.testkit.simulation.workloads.producing import produce_to_all
 from strandline.testkit.simulation.world import World
 
@@ -14,5 +17,11 @@ Workload = Callable[[World], Awaitable[None]]
 
 ALWAYS: dict[str, Workload] = {"producing": produce_to_all, "consuming": consume_all}
 """Of every run."""
-SOMETIMES: dict[str, Workload] = {"groups": read_in_groups, "topics": change_topics}
+SOMETIMES: dict[str, Workload] = {
+    "groups": read_in_groups,
+    "topics": change_topics,
+    "kafka producers": produce_by_kafka,
+    "kafka consumers": consume_by_kafka,
+    "kafka end offsets": watch_end_offsets,
+}
 """A seed draws which of them it has."""

@@ -1,0 +1,82 @@
+"""Clients of Kafka's dialect in a simulation: they get through changes of leaders, and note what they are told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from strandline.protocol.types import TopicPartition
+from strandline.testkit.cluster import MemoryCluster
+from strandline.testkit.inspection import records_on
+from strandline.testkit.simulation.anomalies import Excuses, FinalLog, anomalies
+from strandline.testkit.simulation.history import Outcome
+from strandline.testkit.simulation.options import TopicPlan, draw_options
+from strandline.testkit.simulation.workloads.kafka_consuming import consume_by_kafka
+from strandline.testkit.simulation.workloads.kafka_producing import produce_by_kafka
+from strandline.testkit.simulation.workloads.kafka_watching import watch_end_offsets
+from strandline.testkit.simulation.workloads.table import Workload
+from strandline.testkit.simulation.world import TopicLife, World
+
+PLAN = TopicPlan("t", 2, 3, 2, -1, {"min.insync.replicas": "2"})
+T0 = TopicPartition("t", 0)
+RUN_S = 6.0
+
+
+@asynccontextmanager
+async def load(seed: int, *workloads: Workload) -> AsyncIterator[World]:
+    """The world while it is under that load, which has ended behind the block."""
+    async with MemoryCluster(3).running() as cluster, cluster.admin() as admin:
+        await admin.create_topic("t", PLAN.partitions, PLAN.replication, configs=PLAN.configs)
+        world = World(replace(draw_options(seed, (), ()), topics=(PLAN,), write_pause_s=0.1), cluster, admin)
+        world.topics["t"] = TopicLife(PLAN, partitions=PLAN.partitions)
+        async with trio.open_nursery() as nursery:
+            for workload in workloads:
+                nursery.start_soon(workload, world)
+            await trio.sleep(RUN_S)
+            yield world
+            await trio.sleep(RUN_S)
+            world.is_over = True
+        await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3], "all in sync")
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_what_a_producer_is_told_is_true_though_the_leader_dies(seed: int, autojump_clock: MockClock) -> None:
+    async with load(seed, produce_by_kafka) as world:
+        world.cluster.crash(leader := world.cluster.leader(T0))
+        await trio.sleep(1)
+        await world.cluster.start_broker(leader)
+    disk = world.cluster.nodes[1].disk
+    logs = {
+        stream: FinalLog(0, {offset: value or b"" for offset, value in records_on(disk, stream.tp).items()})
+        for stream in world.topics["t"].streams
+    }
+    weak = Excuses(weak={write.value for write in world.history.writes if write.acks == 1})
+    assert anomalies(world.history, logs, weak) == []
+    told = {write.outcome for write in world.history.writes if write.ended_s > RUN_S}
+    acks = world.history.writes[0].acks
+    assert told == {Outcome.UNKNOWN} if acks == 0 else Outcome.OK in told
+    assert all(log.records for log in logs.values())
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_a_consumer_reads_everything_once_though_leaders_move(seed: int, autojump_clock: MockClock) -> None:
+    async with load(seed, consume_by_kafka, watch_end_offsets) as world:
+        async with world.cluster.producer() as producer:
+            for number in range(20):
+                await (await producer.send("t", b"v%d" % number, partition=number % 2))
+                await trio.sleep(0.1)
+            await world.cluster.stop(leader := world.cluster.leader(T0))
+            for number in range(20, 40):
+                await (await producer.send("t", b"v%d" % number, partition=number % 2))
+        await world.cluster.start_broker(leader)
+    read = [value for poll in world.history.polls for _, value in poll.records]
+    assert sorted(read) == sorted(b"v%d" % number for number in range(40))
+    assert world.sometimes["kafka: positions validated"]
+    assert not world.sometimes["kafka: truncations told"]
+    watched = [end.offset for end in world.history.end_offsets if end.stream.tp == T0 and "watcher" in end.process]
+    assert watched == sorted(watched) and watched[-1] == 20
