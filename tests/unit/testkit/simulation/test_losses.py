@@ -7,6 +7,7 @@ from trio.testing import MockClock
 
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.testkit.cluster import MemoryCluster
+from strandline.testkit.simulation.god_view import GodView
 from strandline.testkit.simulation.history import Outcome, Stream, Write
 from strandline.testkit.simulation.losses import Losses
 from strandline.testkit.simulation.options import draw_options
@@ -31,7 +32,7 @@ async def test_what_one_broker_alone_acknowledged_may_go_with_its_leadership(
 ) -> None:
     cluster = MemoryCluster()
     world = World(draw_options(1, (), ()), cluster, cluster.admin())
-    losses = Losses(world)
+    losses = Losses(world, GodView(world))
     losses.note_leader(STREAM, 3, 0.0)
     losses.note_leader(STREAM, 1, 50.0)
     write = Write("p", STREAM, b"v", acks, at_s - 0.1, at_s, Outcome.OK, 7, told_by=told_by)
