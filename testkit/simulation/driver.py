@@ -9,7 +9,6 @@ options, script ──> World ──> workloads + faults ──> come to rest �
 from __future__ import annotations
 
 import hashlib
-import time
 import traceback
 from collections import Counter
 from collections.abc import Iterable
@@ -43,14 +42,13 @@ ADMIN_TIMEOUT_MS = 2_000
 @dataclass(frozen=True)
 class Report:
     """findings: what does not hold. digest: of all that happened; the same run has the same. sometimes: how often
-    something rare was reached. virtual_s, cpu_s: how long it took. lines: what brokers logged."""
+    something rare was reached. virtual_s: how long it took. lines: what brokers logged."""
 
     options: Options
     script: tuple[Fault, ...]
     findings: list[str]
     digest: str
     virtual_s: float
-    cpu_s: float
     lines: list[str]
     sometimes: Counter[str]
 
@@ -62,7 +60,6 @@ def simulate_seed(seed: int, *, brokers: int = 3, length_s: float = 120.0, kinds
 
 def simulate(options: Options, script: tuple[Fault, ...] | None = None) -> Report:
     """script: in place of what the seed draws. Whatever ends the run before its time is a finding, too."""
-    began_s = time.process_time()
     script = draw_script(options, KINDS) if script is None else script
     run = _Run(options, script)
     try:
@@ -70,10 +67,7 @@ def simulate(options: Options, script: tuple[Fault, ...] | None = None) -> Repor
     except Exception as failure:
         run.findings += [*run.world.violations, "".join(traceback.format_exception(failure))]
     world = run.world
-    cpu_s = time.process_time() - began_s
-    return Report(
-        options, script, run.findings, run.digest(), run.ended_s, cpu_s, world.cluster.history, world.sometimes
-    )
+    return Report(options, script, run.findings, run.digest(), run.ended_s, world.cluster.history, world.sometimes)
 
 
 class _Run:

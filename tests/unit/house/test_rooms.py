@@ -20,7 +20,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "broker": ("network", "quotas", "replication", "upkeep", "membership", "admin", "groups", "handlers", "metrics"),
     "client": ("groups", "replicas", "balance"),
     "spark_connector": ("options", "reading", "streaming", "writing", "pipelines"),
-    "testkit": ("zookeeper", "disk", "network"),
+    "testkit": ("zookeeper", "disk", "network", "simulation"),
 }
 """The lowest first: a room imports only what stands before it. The packages that are not here have no rooms."""
 
