@@ -74,9 +74,10 @@ class Options:
 def draw_options(
     seed: int, kinds: Iterable[str], workloads: Iterable[str], *, brokers: int = 3, length_s: float = 120.0
 ) -> Options:
-    """kinds: of faults that there may be. workloads: of which each seed has some."""
+    """kinds: of faults that there may be; which ones changes nothing else. workloads: of which each seed has some."""
     chance = random.Random(f"{seed}/options")
-    weights = {kind: chance.choice((0, 0, 1, 1, 3)) for kind in kinds}
+    weights = {kind: random.Random(f"{seed}/weight of {kind}").choice((0, 0, 1, 1, 3)) for kind in kinds}
+    faults_per_minute = chance.choice((0.0, 6.0, 15.0, 30.0))
     small = chance.random() < 0.7
     config = {
         "replica.lag.time.max.ms": str(chance.choice((1_500, 2_000, 4_000))),
@@ -109,8 +110,8 @@ def draw_options(
         topics,
         config,
         weights,
-        tuple(each for each in workloads if chance.random() < 0.5),
-        faults_per_minute=chance.choice((0.0, 6.0, 15.0, 30.0)) if any(weights.values()) else 0.0,
+        tuple(each for each in workloads if random.Random(f"{seed}/has {each}").random() < 0.5),
+        faults_per_minute=faults_per_minute if any(weights.values()) else 0.0,
         longest_fault_s=chance.choice((2.0, 8.0, 15.0)),
         write_pause_s=chance.choice((0.1, 0.3, 1.0)),
         latency_s=chance.choice((0.001, 0.001, 0.02)),
