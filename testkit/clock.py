@@ -28,11 +28,12 @@ BEYOND_S = 1e9
 
 class SimulationClock(trio.abc.Clock):
     """on_standstill: called when every task waits and nothing that is under way will ever wake one; returns whether
-    something can run now."""
+    something can run now. on_time: told of each step of the common time; no task of the run sees that anybody is."""
 
     def __init__(self, on_standstill: Callable[[], bool] = lambda: False) -> None:
         self.now_s = 0.0
         self.on_standstill = on_standstill
+        self.on_time: Callable[[float], None] | None = None
 
     def start_clock(self) -> None:
         GLOBAL_RUN_CONTEXT.runner.deadlines = _NodeDeadlines()
@@ -50,6 +51,8 @@ class SimulationClock(trio.abc.Clock):
             assert runner.entry_queue.size() or self.on_standstill(), "the simulation stands still for ever"
         elif deadline > self.now_s:
             self.now_s = deadline
+            if self.on_time is not None:
+                self.on_time(deadline)
         return 0.0
 
 

@@ -10,7 +10,8 @@ Rules:
 * Run it under trio's `MockClock(autojump_threshold=0)`: no thread, no real time; the same seed gives the same history.
 * A crash poisons the seams of that life first, then cancels its tasks (see `node`), so no shutdown code speaks.
 * Broker n is the network node `broker-n` and listens on `broker-n:9092`; clients are the node `client`.
-* When the block ends by an exception, the last lines of all brokers' logs go to stderr, with virtual times.
+* When the block ends by an exception, the last lines of all brokers' logs go to stderr, with virtual times, unless
+  whoever runs it tells them itself (`tells`).
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ LINES_OF_HISTORY = 150
 LOOK_INTERVAL_S = 0.005
 FATAL = (StorageError, CannotListen, BrokerIdTaken, UnreadableCluster, CoordinationError)
 """What a broker's process ends by; see `broker/process.py`."""
-_REAL_TIME = re.compile('"timestamp":"[^"]*",?')
+_REAL_TIME = re.compile(',"timestamp":"[^"]*"')
 
 
 class StartFailed(Exception):

@@ -97,7 +97,7 @@ def count_events(lines: Iterable[str], sometimes: Counter[str]) -> None:
     """Of what brokers logged."""
     for line in lines:
         _, _, told = line.partition("{")
-        event = str(json.loads("{" + told.replace(",}", "}")).get("event", "")) if told else ""
+        event = str(json.loads("{" + told).get("event", "")) if told else ""
         for beginning, name in EVENTS.items():
             if event.startswith(beginning):
                 sometimes[name] += 1

@@ -9,9 +9,8 @@ options, script ──> World ──> workloads + faults ──> come to rest �
 from __future__ import annotations
 
 import hashlib
-import traceback
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import trio
@@ -23,14 +22,16 @@ from strandline.testkit.node_tasks import NodeTasks
 from strandline.testkit.simulation.counters import count_events, counting
 from strandline.testkit.simulation.faults.striking import Strikes
 from strandline.testkit.simulation.faults.table import KINDS
+from strandline.testkit.simulation.findings import ended_by
 from strandline.testkit.simulation.god_view import GodView
+from strandline.testkit.simulation.history import History
 from strandline.testkit.simulation.judgement import judge
 from strandline.testkit.simulation.leftovers import leftovers
 from strandline.testkit.simulation.losses import Losses
 from strandline.testkit.simulation.options import Options, draw_options, draw_script
 from strandline.testkit.simulation.rest import come_to_rest
 from strandline.testkit.simulation.scheduler import run_seeded
-from strandline.testkit.simulation.script import Fault
+from strandline.testkit.simulation.script import Fault, Struck
 from strandline.testkit.simulation.state_rules import StateRules
 from strandline.testkit.simulation.workloads.changing_topics import create_topic
 from strandline.testkit.simulation.workloads.table import ALWAYS, SOMETIMES
@@ -41,8 +42,9 @@ ADMIN_TIMEOUT_MS = 2_000
 
 @dataclass(frozen=True)
 class Report:
-    """findings: what does not hold. digest: of all that happened; the same run has the same. sometimes: how often
-    something rare was reached. virtual_s: how long it took. lines: what brokers logged."""
+    """findings: what does not hold (`findings`). digest: of all that happened; the same run has the same. sometimes:
+    how often something rare was reached. virtual_s: how long it took. lines: what brokers logged. struck: faults that
+    were really done. history: what clients did and were told."""
 
     options: Options
     script: tuple[Fault, ...]
@@ -51,6 +53,8 @@ class Report:
     virtual_s: float
     lines: list[str]
     sometimes: Counter[str]
+    struck: list[Struck]
+    history: History
 
 
 def simulate_seed(seed: int, *, brokers: int = 3, length_s: float = 120.0, kinds: Iterable[str] = KINDS) -> Report:
@@ -58,29 +62,37 @@ def simulate_seed(seed: int, *, brokers: int = 3, length_s: float = 120.0, kinds
     return simulate(draw_options(seed, kinds, SOMETIMES, brokers=brokers, length_s=length_s))
 
 
-def simulate(options: Options, script: tuple[Fault, ...] | None = None) -> Report:
-    """script: in place of what the seed draws. Whatever ends the run before its time is a finding, too."""
+def simulate(
+    options: Options, script: tuple[Fault, ...] | None = None, on_time: Callable[[float], None] | None = None
+) -> Report:
+    """script: in place of what the seed draws. on_time: is told the virtual time, often. Whatever ends the run before
+    its time is a finding, too."""
     script = draw_script(options, KINDS) if script is None else script
-    run = _Run(options, script)
+    run = _Run(options, script, on_time)
     try:
         run_seeded(options.seed, run.main)
     except Exception as failure:
-        run.findings += [*run.world.violations, "".join(traceback.format_exception(failure))]
-    world = run.world
-    return Report(options, script, run.findings, run.digest(), run.ended_s, world.cluster.history, world.sometimes)
+        run.findings += [*run.world.violations, ended_by(failure)]
+    world, lines = run.world, run.world.cluster.history
+    return Report(
+        *(options, script, run.findings, run.digest(), run.ended_s),
+        *(lines, world.sometimes, world.struck, world.history),
+    )
 
 
 class _Run:
-    def __init__(self, options: Options, script: tuple[Fault, ...]) -> None:
+    def __init__(self, options: Options, script: tuple[Fault, ...], on_time: Callable[[float], None] | None) -> None:
         cluster = _cluster(options)
         self.world = World(options, cluster, cluster.admin(request_timeout_ms=ADMIN_TIMEOUT_MS))
         self.findings: list[str] = []
         self.ended_s = 0.0
         self._script = script
+        self._on_time = on_time
 
     async def main(self, clock: SimulationClock) -> None:
         world = self.world
         god_view = GodView(world)
+        clock.on_time = self._on_time
         losses, rules = Losses(world, god_view), StateRules(world, god_view)
         world.cluster.zookeeper.tree.on_apply = rules.applied
         try:

@@ -180,7 +180,7 @@ class GodView:
             self._violated(log, f"was loaded without {lost}, which its last life had written", 21)
 
     def _violated(self, log: Log, text: str, invariant: int) -> None:
-        self.world.violated(f"invariant {invariant}: {log.topic_partition} on {_node()} {text}")
+        self.world.violated(f"invariant {invariant}: {log.topic_partition}: {_node()} {text}")
 
 
 def _node() -> str:

@@ -21,7 +21,7 @@ OUTCOME_WITHIN_S = 13.0
 
 def judge(world: World, losses: Losses) -> list[str]:
     """Everything that does not hold, once the cluster is at rest."""
-    found = [f"a task of a broker failed: {line}" for line in world.cluster.history if '"exception":' in line]
+    found = [f"task-failed: {line}" for line in world.cluster.history if '"exception":' in line]
     logs: dict[Stream, FinalLog] = {}
     for stream in (each for life in world.topics.values() for each in life.streams):
         leader = world.leader(stream.tp)
@@ -30,7 +30,7 @@ def judge(world: World, losses: Losses) -> list[str]:
         replicas = world.cluster.logs(stream.tp)
         start = max(log.log_start_offset for log in replicas.values())
         if len({log_bytes(log, log.log_end_offset, start) for log in replicas.values()}) > 1:
-            found.append(f"{stream}: replicas differ")
+            found.append(f"replicas-differ: {stream}: once all was at rest")
         records = records_on(world.cluster.nodes[leader].disk, stream.tp)
         begin = replicas[leader].log_start_offset
         kept = {offset: value or b"" for offset, value in records.items() if offset >= begin}
@@ -43,7 +43,7 @@ def judge(world: World, losses: Losses) -> list[str]:
 def late_outcomes(history: History) -> list[str]:
     """Writes that had no outcome in time."""
     return [
-        f"{write.stream}: {write.value!r} had no outcome within {OUTCOME_WITHIN_S:g} s"
+        f"no-outcome: {write.stream}: {write.value!r}, within {OUTCOME_WITHIN_S:g} s"
         for write in history.writes
         if write.ended_s - write.began_s > OUTCOME_WITHIN_S
     ]

@@ -30,7 +30,7 @@ async def come_to_rest(world: World) -> list[str]:
     deadline_s = common_time() + COME_TO_REST_S
     while restless := list(_restless(world)):
         if common_time() > deadline_s:
-            return [f"not at rest {COME_TO_REST_S:g} s after all was healed: {each}" for each in restless]
+            return [f"not-at-rest: {each}, {COME_TO_REST_S:g} s after all was healed" for each in restless]
         await trio.sleep(LOOK_INTERVAL_S)
     return []
 

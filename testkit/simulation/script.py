@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 LINE = re.compile(
@@ -43,6 +44,15 @@ class Fault(NamedTuple):
         seconds = f" for {self.seconds:g}" if self.seconds else ""
         detail = f": {self.detail}" if self.detail else ""
         return f"{self.at_s:9.3f} {self.kind}{target}{seconds}{detail}"
+
+
+@dataclass(slots=True)
+class Struck:
+    """A fault that was really done: from when, in common time, until when it was undone (inf: it never was)."""
+
+    fault: Fault
+    from_s: float
+    to_s: float = float("inf")
 
 
 def text_of(script: Iterable[Fault]) -> str:

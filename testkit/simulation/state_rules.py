@@ -96,7 +96,7 @@ class StateRules:
 
     def _expect(self, holds: bool, tp: TopicPartition, invariant: int, text: str) -> None:
         if not holds:
-            self._world.violated(f"invariant {invariant}: the state of {tp} {text}")
+            self._world.violated(f"invariant {invariant}: {tp}: its state {text}")
 
 
 def _checks(operations: Sequence[Operation], path: str) -> bool:

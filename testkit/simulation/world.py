@@ -18,7 +18,7 @@ from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.simulation.anomalies import Excuses
 from strandline.testkit.simulation.history import History, Stream
 from strandline.testkit.simulation.options import Options, TopicPlan
-from strandline.testkit.simulation.script import Fault
+from strandline.testkit.simulation.script import Struck
 
 DONE_WITHIN_S = 60.0
 """Of what operators ask for: once all is healed it is done in that time."""
@@ -61,8 +61,8 @@ class World:
     violations: list[str] = field(default_factory=list)
     """What oracles found while it ran; the first ends the run."""
     until_violation: trio.CancelScope = field(default_factory=trio.CancelScope)
-    struck: list[tuple[float, Fault]] = field(default_factory=list)
-    """What was really done of the script, and when."""
+    struck: list[Struck] = field(default_factory=list)
+    """What was really done of the script, in the order of time."""
     sometimes: Counter[str] = field(default_factory=Counter)
     is_over: bool = False
     """No fault follows, and nobody writes any more."""
@@ -104,6 +104,7 @@ class World:
         return not state.elr and set(state.isr) <= set(state.lossy)
 
     def violated(self, what: str) -> None:
+        """what: `name: where: text`, see `findings`."""
         self.violations.append(f"{common_time():.4f} {what}")
         self.until_violation.cancel("an invariant does not hold")
 

@@ -11,7 +11,7 @@ import trio
 from strandline.testkit.clock import common_time
 from strandline.testkit.cluster import BrokerNode, StartFailed
 from strandline.testkit.simulation.losses import Losses
-from strandline.testkit.simulation.script import Fault
+from strandline.testkit.simulation.script import Fault, Struck
 from strandline.testkit.simulation.world import World
 
 RESTART_PAUSE_S = 1.0
@@ -53,13 +53,15 @@ class Strikes:
             fault = fault._replace(target=str(brokers[0]) if brokers else "")
         if not all(self.cluster.nodes[each].is_up and each not in self.struck for each in brokers):
             return
-        self.world.struck.append((common_time(), fault))
+        struck = Struck(fault, common_time())
+        self.world.struck.append(struck)
         self.world.sometimes[f"fault: {fault.kind}"] += 1
         self.struck.update(brokers)
         for broker in brokers:
             self.losses.strike(broker, fault.seconds)
         try:
             await self._kinds[fault.kind].strike(self, fault)
+            struck.to_s = common_time()
         finally:
             self.struck.difference_update(brokers)
 
