@@ -96,8 +96,8 @@ def counting(sometimes: Counter[str]) -> Iterator[None]:
 def count_events(lines: Iterable[str], sometimes: Counter[str]) -> None:
     """Of what brokers logged."""
     for line in lines:
-        _, _, told = line.partition("{")
-        event = str(json.loads("{" + told).get("event", "")) if told else ""
+        told = line.split(maxsplit=2)[2]
+        event = json.loads(told)["event"] if told.startswith("{") else ""
         for beginning, name in EVENTS.items():
             if event.startswith(beginning):
                 sometimes[name] += 1

@@ -131,8 +131,7 @@ def draw_script(options: Options, kinds: Mapping[str, FaultKind]) -> tuple[Fault
     for _ in range(count):
         name = chance.choices(names, weights)[0]
         broker, other = map(str, chance.sample(range(1, options.brokers + 1), 2))
-        target = kinds[name].target.replace("2", other) if "2" in kinds[name].target else kinds[name].target
-        target = target.replace("1", broker, 1)
+        target = chance.choice(kinds[name].targets).translate({ord("1"): broker, ord("2"): other})
         at_s, seconds = chance.uniform(0, options.length_s), chance.uniform(0.1, options.longest_fault_s)
         faults.append(Fault(round(at_s, 3), name, target, round(seconds, 2)))
     return tuple(sorted(faults))

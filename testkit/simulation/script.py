@@ -28,7 +28,7 @@ LINE = re.compile(
 
 
 class NotAFault(ValueError):
-    """A line of a script cannot be read; the text says which."""
+    """A line of a script cannot be read, or be done to this cluster; the text says which."""
 
 
 class Fault(NamedTuple):

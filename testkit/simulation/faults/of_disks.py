@@ -70,9 +70,9 @@ async def _restart(strikes: Strikes, fault: Fault) -> None:
 
 
 KINDS = {
-    "slow disk": FaultKind(slow, "1", "whatever waits for the disk takes 0.3 s longer"),
-    "stuck disk": FaultKind(stuck, "1", "the disk does not answer; the broker is killed in the end"),
-    "full disk": FaultKind(full, "1", "there is hardly any room left, until there is"),
-    "disk error": FaultKind(failing, "1", "one operation fails (EIO); the broker is restarted in the end"),
-    "short write": FaultKind(short_write, "1", "the next write takes a part of what it is given"),
+    "slow disk": FaultKind(slow, ("1",), "whatever waits for the disk takes 0.3 s longer"),
+    "stuck disk": FaultKind(stuck, ("1",), "the disk does not answer; the broker is killed in the end"),
+    "full disk": FaultKind(full, ("1",), "there is hardly any room left, until there is"),
+    "disk error": FaultKind(failing, ("1",), "one operation fails (EIO); the broker is restarted in the end"),
+    "short write": FaultKind(short_write, ("1",), "the next write takes a part of what it is given"),
 }

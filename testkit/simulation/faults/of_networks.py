@@ -98,14 +98,14 @@ async def reset(strikes: Strikes, fault: Fault) -> None:
 
 
 KINDS = {
-    "cut": FaultKind(cut, "1>2", "nothing passes from one broker to another"),
-    "cut both": FaultKind(cut_both, "1-2", "nothing passes between two brokers"),
-    "isolate": FaultKind(isolate, "1", "a broker is cut off from all others and from ZooKeeper"),
-    "cut from clients": FaultKind(cut_from_clients, "1", "clients do not reach it, or are not answered, or both"),
-    "refuse": FaultKind(refuse, "1", "its connections break, and new ones are refused"),
-    "half open": FaultKind(half_open, "1", "its connections break, and who connects anew hears nothing"),
-    "swizzle": FaultKind(swizzle, "all", "all links fail one by one, and come back in another order"),
-    "slow link": FaultKind(slow_link, "1>2", "what passes is late, and little of it"),
-    "drop": FaultKind(drop, "1>2", "the connection breaks in the middle of a frame"),
-    "reset": FaultKind(reset, "1", "all of its connections break"),
+    "cut": FaultKind(cut, ("1>2",), "nothing passes from one broker to another"),
+    "cut both": FaultKind(cut_both, ("1-2",), "nothing passes between two brokers"),
+    "isolate": FaultKind(isolate, ("1",), "a broker is cut off from all others and from ZooKeeper"),
+    "cut from clients": FaultKind(cut_from_clients, ("1",), "clients do not reach it, or are not answered, or both"),
+    "refuse": FaultKind(refuse, ("1",), "its connections break, and new ones are refused"),
+    "half open": FaultKind(half_open, ("1",), "its connections break, and who connects anew hears nothing"),
+    "swizzle": FaultKind(swizzle, ("all",), "all links fail one by one, and come back in another order"),
+    "slow link": FaultKind(slow_link, ("1>2",), "what passes is late, and little of it"),
+    "drop": FaultKind(drop, ("1>2",), "the connection breaks in the middle of a frame"),
+    "reset": FaultKind(reset, ("1",), "all of its connections break"),
 }

@@ -64,12 +64,12 @@ async def down(strikes: Strikes, fault: Fault) -> None:
 
 
 KINDS = {
-    "expire": FaultKind(expire, "1", "ZooKeeper ends the session of a broker that runs"),
-    "expire twice": FaultKind(expire_twice, "1", "and again while it registers anew"),
-    "zookeeper cut": FaultKind(cut, "1", "a broker does not reach ZooKeeper, and knows it"),
-    "zookeeper silent": FaultKind(silent, "1", "a broker does not reach ZooKeeper, and does not know it"),
-    "zookeeper reply": FaultKind(reply, "", "the next write is applied, and its answer lost"),
-    "zookeeper request": FaultKind(request, "", "the next write is lost"),
-    "zookeeper lag": FaultKind(lag, "1", "its server shows what was, until it writes"),
-    "zookeeper down": FaultKind(down, "", "for everybody"),
+    "expire": FaultKind(expire, ("1",), "ZooKeeper ends the session of a broker that runs"),
+    "expire twice": FaultKind(expire_twice, ("1",), "and again while it registers anew"),
+    "zookeeper cut": FaultKind(cut, ("1",), "a broker does not reach ZooKeeper, and knows it"),
+    "zookeeper silent": FaultKind(silent, ("1",), "a broker does not reach ZooKeeper, and does not know it"),
+    "zookeeper reply": FaultKind(reply, ("",), "the next write is applied, and its answer lost"),
+    "zookeeper request": FaultKind(request, ("",), "the next write is lost"),
+    "zookeeper lag": FaultKind(lag, ("1",), "its server shows what was, until it writes"),
+    "zookeeper down": FaultKind(down, ("",), "for everybody"),
 }

@@ -100,10 +100,9 @@ Strike = Callable[[Strikes, Fault], Awaitable[None]]
 
 @dataclass(frozen=True)
 class FaultKind:
-    """target: how a broker (`1`), a link (`1>2`, `1-2`), everybody (`all`) or nobody (empty) is named. about: one line
-    for people. is_disaster: it may take the last copy of a record."""
+    """targets: what it may be done to; the more often, the more often it is drawn: a broker (`1`), a link (`1>2`,
+    `1-2`), `all`, the `controller`, or nobody (empty). about: one line for people."""
 
     strike: Strike
-    target: str
+    targets: tuple[str, ...]
     about: str
-    is_disaster: bool = False

@@ -1,8 +1,46 @@
-"""All kinds of faults, by name."""
+"""All kinds of faults, by name; and whether a script can be done with them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from strandline.testkit.simulation.faults import of_brokers, of_disks, of_networks, of_zookeeper
 from strandline.testkit.simulation.faults.striking import FaultKind
+from strandline.testkit.simulation.script import Fault, NotAFault
 
 KINDS: dict[str, FaultKind] = {**of_brokers.KINDS, **of_networks.KINDS, **of_disks.KINDS, **of_zookeeper.KINDS}
+
+
+def check_script(script: Iterable[Fault], brokers: int) -> None:
+    """NotAFault unless each can be done to a cluster of so many brokers."""
+    for fault in script:
+        if wrong := _wrong_with(fault, brokers):
+            raise NotAFault(f"'{str(fault).strip()}' of the script: {wrong}")
+
+
+def _wrong_with(fault: Fault, brokers: int) -> str:
+    """Empty: nothing."""
+    kind = KINDS.get(fault.kind)
+    if kind is None:
+        return f"there is no fault '{fault.kind}'; those are {', '.join(KINDS)}"
+    named = [int(each) for each in fault.target.replace("-", ">").split(">") if each.isdigit()]
+    unknown = [broker for broker in named if not 1 <= broker <= brokers]
+    if unknown:
+        return f"there is no broker {unknown[0]}, the last one is {brokers}"
+    sign = "-" if "-" in fault.target else ">"
+    form = {0: fault.target, 1: "1", 2: f"1{sign}2"}[len(dict.fromkeys(named))]
+    return (
+        ""
+        if form in kind.targets
+        else f"it is done to {' or '.join(_FORMS[each] for each in dict.fromkeys(kind.targets))}"
+    )
+
+
+_FORMS = {
+    "1": "one broker, by its number",
+    "1>2": "a link, such as 1>2",
+    "1-2": "a link, such as 1-2",
+    "all": "all",
+    "controller": "the controller",
+    "": "nobody: it names no target",
+}

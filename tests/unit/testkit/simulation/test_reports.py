@@ -7,7 +7,7 @@ import json
 import pytest
 
 from strandline.testkit.simulation.driver import Report, simulate
-from strandline.testkit.simulation.faults import Faults
+from strandline.testkit.simulation.faults.striking import Strikes
 from strandline.testkit.simulation.findings import name_of
 from strandline.testkit.simulation.options import draw_options
 from strandline.testkit.simulation.script import Fault, Struck, read_script
@@ -42,11 +42,11 @@ def test_lines_of_brokers_are_json_without_the_time_of_the_machine() -> None:
 def test_what_ends_a_run_is_a_finding_and_nothing_goes_to_stderr(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def fail(self: Faults, fault: Fault) -> None:
+    async def fail(self: Strikes, fault: Fault) -> None:
         self.world.struck.append(Struck(fault, 1.0))
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr(Faults, "_strike", fail)
+    monkeypatch.setattr(Strikes, "_strike", fail)
     report = run()
     assert [name_of(each) for each in report.findings] == ["ZeroDivisionError"]
     assert report.struck[0].to_s == float("inf")
