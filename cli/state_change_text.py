@@ -29,10 +29,10 @@ _OF_CONTROLLERS = {Kind.ELECTED: "elected", Kind.ACTING: "acts", Kind.RESIGNED: 
 
 def event_text(event: Event) -> str:
     """`2026-11-24 12:05:10.250 broker 1: clicks-0: the controller wrote: leader 2, epoch 7, version 14, ISR 2,3`"""
-    return f"{time_text(event.time_ms)} broker {event.broker_id}: {_what(event)}"
+    return f"{time_text(event.time_ms)} broker {event.broker_id}: {event_what(event)}"
 
 
-def _what(event: Event) -> str:
+def event_what(event: Event) -> str:
     if event.topic:
         name = event.topic if event.partition < 0 else f"{event.topic}-{event.partition}"
         state = ", ".join(_state(event))

@@ -32,13 +32,19 @@ _ALL, _FEWER, _TOO_FEW = "all in sync", "fewer", "fewer than min ISR"
 
 def history_page(summary: HistorySummary) -> str:
     """The whole page; partitions and outages are those of the summary, as many as fit."""
+    subtitle = f"{time_text(summary.since_ms)} to {time_text(summary.until_ms)} UTC; told by {summary.sources}"
+    return page("History of the cluster", history_sections(summary), subtitle=subtitle)
+
+
+def history_sections(summary: HistorySummary) -> list[str]:
+    """What stands on it."""
     totals = summary.totals
     colours = {f"broker {each.broker_id}": broker_colour(each.broker_id) for each in summary.brokers}
     shown = _shown(summary.partitions)
     rest = totals.partitions - len(shown)
     order = "with the longest outages, internal topics last" if totals.outages_count else "first, internal topics last"
     note = f"The {len(shown)} {order}; {rest:,} more are not shown." if rest > 0 else ""
-    sections = [
+    return [
         figures(
             [
                 ("partitions", f"{totals.partitions:,}"),
@@ -58,8 +64,6 @@ def history_page(summary: HistorySummary) -> str:
         section("Brokers", _brokers(summary)),
         section("Partitions", _partitions(shown)),
     ]
-    subtitle = f"{time_text(summary.since_ms)} to {time_text(summary.until_ms)} UTC; told by {summary.sources}"
-    return page("History of the cluster", sections, subtitle=subtitle)
 
 
 def _shown(partitions: Sequence[PartitionSummary]) -> list[PartitionSummary]:
@@ -84,7 +88,8 @@ def _place(partition: PartitionSummary) -> tuple[bool, str, int, int]:
 # --- Pictures --------------------------------------------------------------------------------------------------
 
 
-def _drawn(summary: HistorySummary, rows: dict[str, list[Span]], colours: dict[str, str]) -> str:
+def drawn(summary: HistorySummary, rows: dict[str, list[Span]], colours: dict[str, str]) -> str:
+    """A timeline with the axis of all pictures of that summary."""
     part = slice(11, 19) if _is_short(summary) else slice(0, 16)
     axis = (summary.since_ms, max(summary.until_ms, summary.since_ms + 1))
     return timeline(rows, colours=colours, shown=lambda moment: time_text(moment)[part], axis=axis)
@@ -106,7 +111,7 @@ def _of_brokers(summary: HistorySummary, colours: dict[str, str]) -> str:
             kind = _STOPPED if away.in_order else _AWAY
             title = f"{name} {kind}: {_stretch(away.from_ms, away.to_ms)}"
             rows[name].append(Span(away.from_ms, until_ms if away.to_ms is None else away.to_ms, kind, title))
-    return _drawn(summary, rows, {**colours, _UP: UP, _AWAY: AWAY, _STOPPED: STOPPED})
+    return drawn(summary, rows, {**colours, _UP: UP, _AWAY: AWAY, _STOPPED: STOPPED})
 
 
 def _leaders(summary: HistorySummary, partitions: Sequence[PartitionSummary], colours: dict[str, str]) -> str:
@@ -126,7 +131,7 @@ def _leaders(summary: HistorySummary, partitions: Sequence[PartitionSummary], co
             title += _stretch(outage.from_ms, outage.to_ms)
             end_ms = summary.until_ms if outage.to_ms is None else outage.to_ms
             row.append(Span(outage.from_ms, end_ms, _NOBODY, title))
-    return _drawn(summary, rows, {**colours, _NOBODY: OUT})
+    return drawn(summary, rows, {**colours, _NOBODY: OUT})
 
 
 def _in_sync(summary: HistorySummary, partitions: Sequence[PartitionSummary]) -> str:
@@ -143,7 +148,7 @@ def _in_sync(summary: HistorySummary, partitions: Sequence[PartitionSummary]) ->
             title = f"{name}: {len(first.isr)}{of} in sync ({isr}), {_stretch(first.from_ms, last.to_ms)}"
             end_ms = summary.until_ms if last.to_ms is None else last.to_ms
             rows.setdefault(name, []).append(Span(first.from_ms, end_ms, kind, title))
-    return _drawn(summary, rows, {_ALL: ALL_IN_SYNC, _FEWER: FEWER, _TOO_FEW: TOO_FEW})
+    return drawn(summary, rows, {_ALL: ALL_IN_SYNC, _FEWER: FEWER, _TOO_FEW: TOO_FEW})
 
 
 def _runs(states: Sequence[State], what: object) -> list[list[State]]:
