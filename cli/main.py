@@ -106,6 +106,9 @@ COMMANDS: dict[str, CommandEntry] = {
         "strandline.cli.state_changes", "state_changes", "Merge the change logs of all brokers by time."
     ),
     "bench": CommandEntry("strandline.cli.bench", "bench", "Measure throughput and latency of a cluster."),
+    "simulate": CommandEntry(
+        "strandline.cli.simulate", "simulate", "Run a whole cluster from a seed in a simulator, with faults."
+    ),
     "dump-log": CommandEntry("strandline.cli.dump_log", "dump_log", "Show what segment and index files hold."),
     "log-check": CommandEntry("strandline.cli.log_check", "log_check", "Verify a stopped broker's data folders."),
     "doctor": CommandEntry("strandline.cli.doctor", "doctor", "Check what this machine needs to run it all."),

@@ -57,9 +57,14 @@ class Report:
     history: History
 
 
-def simulate_seed(seed: int, *, brokers: int = 3, length_s: float = 120.0, kinds: Iterable[str] = KINDS) -> Report:
+def options_of(seed: int, *, brokers: int = 3, length_s: float = 120.0, kinds: Iterable[str] = KINDS) -> Options:
     """What that seed draws. length_s: of the time with faults. kinds: of faults that there may be."""
-    return simulate(draw_options(seed, kinds, SOMETIMES, brokers=brokers, length_s=length_s))
+    return draw_options(seed, kinds, SOMETIMES, brokers=brokers, length_s=length_s)
+
+
+def simulate_seed(seed: int, *, brokers: int = 3, length_s: float = 120.0, kinds: Iterable[str] = KINDS) -> Report:
+    """A run of `options_of` the same."""
+    return simulate(options_of(seed, brokers=brokers, length_s=length_s, kinds=kinds))
 
 
 def simulate(

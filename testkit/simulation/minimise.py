@@ -36,7 +36,7 @@ def minimised(case: Case, shows: Shows) -> Case:
 
 
 def _shorter_run(case: Case, shows: Shows) -> Case:
-    while (half_s := case.length_s / 2) >= SHORTEST_RUN_S:
+    while (half_s := round(case.length_s / 2, 3)) >= SHORTEST_RUN_S:
         half = Case(tuple(fault for fault in case.script if fault.at_s < half_s), half_s)
         if not shows(half):
             break

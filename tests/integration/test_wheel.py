@@ -138,6 +138,14 @@ def test_it_runs_in_an_empty_environment_without_extras(commands: Path, elsewher
     assert "up" in run(commands / "strandline", "--help", folder=elsewhere)
 
 
+def test_the_simulator_comes_with_it(commands: Path, elsewhere: Path) -> None:
+    simulate = (commands / "strandline", "simulate", "--until", "1s", "--seed")
+    told = run(*simulate, "1", "--trace", "--page", elsewhere / "run.html", folder=elsewhere)
+    assert "STRUCK" in told or "no faults" in told
+    assert "\ndigest " in told and "Who led" in (elsewhere / "run.html").read_text()
+    assert "\n2 seeds, 0 with findings; " in run(*simulate[:-1], "--seeds", "1-2", folder=elsewhere)
+
+
 @pytest.mark.spark
 def test_a_cluster_comes_up_and_spark_reads_it_without_registering(
     with_extras: Path, cluster: Path, elsewhere: Path
