@@ -120,7 +120,7 @@ def _check_simulator() -> None:
 def _plan(until: str, brokers: int, faults: str | None, script: IO[bytes] | None) -> Plan:
     """UsageError."""
     from strandline.cli.offset_range import InvalidOffset, duration_ms
-    from strandline.testkit.simulation.faults import KINDS, check_script
+    from strandline.testkit.simulation.faults.table import KINDS, check_script
     from strandline.testkit.simulation.script import NotAFault, read_script, text_of
 
     try:
@@ -261,7 +261,7 @@ def _show_several(
 ) -> list[Result]:
     from strandline.cli.simulate_processes import cores, run_all
     from strandline.cli.simulate_text import seed_line, show_batch, versions_line
-    from strandline.testkit.simulation.faults import KINDS
+    from strandline.testkit.simulation.faults.table import KINDS
 
     began_s = session.monotonic()
     if not asked.as_json:
@@ -280,7 +280,7 @@ def _show_several(
 
 def _show_fields(results: Sequence[Result], **more: object) -> None:
     from strandline.cli.simulate_text import fault_rows, sum_of_sometimes
-    from strandline.testkit.simulation.faults import KINDS
+    from strandline.testkit.simulation.faults.table import KINDS
 
     names = ("kind", "struck", "runs", "without_findings", "with_findings")
     show_json(

@@ -31,8 +31,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     def case(self, seed: int) -> Case:
         """The faults of that seed."""
+        from strandline.testkit.simulation.faults.table import draw_script
         from strandline.testkit.simulation.minimise import Case
-        from strandline.testkit.simulation.options import draw_script
         from strandline.testkit.simulation.script import read_script
 
         if self.script is not None:
@@ -62,7 +62,7 @@ class Plan(msgspec.Struct, frozen=True):
     def options(self, seed: int) -> Options:
         """What it draws."""
         from strandline.testkit.simulation.driver import options_of
-        from strandline.testkit.simulation.faults import KINDS
+        from strandline.testkit.simulation.faults.table import KINDS
 
         kinds = KINDS if self.kinds is None else self.kinds
         return options_of(seed, brokers=self.brokers, length_s=self.length_s, kinds=kinds)

@@ -21,14 +21,14 @@ from strandline.testkit.environment import VirtualWallClock
 from strandline.testkit.node_tasks import NodeTasks
 from strandline.testkit.simulation.counters import count_events, counting
 from strandline.testkit.simulation.faults.striking import Strikes
-from strandline.testkit.simulation.faults.table import KINDS
+from strandline.testkit.simulation.faults.table import KINDS, draw_script
 from strandline.testkit.simulation.findings import ended_by
 from strandline.testkit.simulation.god_view import GodView
 from strandline.testkit.simulation.history import History
 from strandline.testkit.simulation.judgement import judge
 from strandline.testkit.simulation.leftovers import leftovers
 from strandline.testkit.simulation.losses import Losses
-from strandline.testkit.simulation.options import Options, draw_options, draw_script
+from strandline.testkit.simulation.options import Options, draw_options
 from strandline.testkit.simulation.rest import come_to_rest
 from strandline.testkit.simulation.scheduler import run_seeded
 from strandline.testkit.simulation.script import Fault, Struck
@@ -72,7 +72,7 @@ def simulate(
 ) -> Report:
     """script: in place of what the seed draws. on_time: is told the virtual time, often. Whatever ends the run before
     its time is a finding, too."""
-    script = draw_script(options, KINDS) if script is None else script
+    script = draw_script(options) if script is None else script
     run = _Run(options, script, on_time)
     try:
         run_seeded(options.seed, run.main)

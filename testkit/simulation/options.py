@@ -9,12 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
-
-from strandline.testkit.simulation.script import Fault
-
-if TYPE_CHECKING:
-    from strandline.testkit.simulation.faults.striking import FaultKind
+from typing import NamedTuple
 
 
 class TopicPlan(NamedTuple):
@@ -120,18 +115,3 @@ def draw_options(
         clock_rates=tuple(1 + chance.choice((0, 0, 1e-5, -1e-4, 1e-3)) for _ in range(brokers)),
         wall_skews_ms=tuple(chance.choice((0, 0, 50, -2_000)) for _ in range(brokers)),
     )
-
-
-def draw_script(options: Options, kinds: Mapping[str, FaultKind]) -> tuple[Fault, ...]:
-    """The faults of a run whose length and chances are drawn."""
-    chance = random.Random(f"{options.seed}/script")
-    names, weights = list(options.weights), list(options.weights.values())
-    count = round(options.faults_per_minute * options.length_s / 60)
-    faults = []
-    for _ in range(count):
-        name = chance.choices(names, weights)[0]
-        broker, other = map(str, chance.sample(range(1, options.brokers + 1), 2))
-        target = chance.choice(kinds[name].targets).translate({ord("1"): broker, ord("2"): other})
-        at_s, seconds = chance.uniform(0, options.length_s), chance.uniform(0.1, options.longest_fault_s)
-        faults.append(Fault(round(at_s, 3), name, target, round(seconds, 2)))
-    return tuple(sorted(faults))

@@ -1,14 +1,31 @@
-"""All kinds of faults, by name; and whether a script can be done with them."""
+"""All kinds of faults, by name; scripts that are drawn of them, and whether one can be done."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 
 from strandline.testkit.simulation.faults import of_brokers, of_disks, of_networks, of_zookeeper
 from strandline.testkit.simulation.faults.striking import FaultKind
+from strandline.testkit.simulation.options import Options
 from strandline.testkit.simulation.script import Fault, NotAFault
 
 KINDS: dict[str, FaultKind] = {**of_brokers.KINDS, **of_networks.KINDS, **of_disks.KINDS, **of_zookeeper.KINDS}
+
+
+def draw_script(options: Options) -> tuple[Fault, ...]:
+    """The faults of a run whose length and chances are drawn."""
+    chance = random.Random(f"{options.seed}/script")
+    names, weights = list(options.weights), list(options.weights.values())
+    count = round(options.faults_per_minute * options.length_s / 60)
+    faults = []
+    for _ in range(count):
+        name = chance.choices(names, weights)[0]
+        broker, other = map(str, chance.sample(range(1, options.brokers + 1), 2))
+        target = chance.choice(KINDS[name].targets).translate({ord("1"): broker, ord("2"): other})
+        at_s, seconds = chance.uniform(0, options.length_s), chance.uniform(0.1, options.longest_fault_s)
+        faults.append(Fault(round(at_s, 3), name, target, round(seconds, 2)))
+    return tuple(sorted(faults))
 
 
 def check_script(script: Iterable[Fault], brokers: int) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strandline.testkit.simulation.options import draw_options, draw_script
+from strandline.testkit.simulation.faults.table import draw_script
+from strandline.testkit.simulation.options import draw_options
 
 KINDS = ("kill", "cut", "drop")
 WORKLOADS = ("groups", "topics")
