@@ -191,7 +191,8 @@ class MemoryZooKeeper:
         client.on_expired()
 
     def drop_next_request(self, path_prefix: str) -> None:
-        """The next write to such a path breaks the connection before it is applied (paths include the chroot)."""
+        """The next write to such a path breaks the connection before it is applied (paths include the chroot; of a
+        transaction any of its paths, those of checks, too)."""
         self._drop_requests.append(path_prefix)
 
     def drop_next_reply(self, path_prefix: str) -> None:
@@ -321,7 +322,7 @@ class MemoryZooKeeper:
 
     def _breaks_at(self, link: Link, request: Request, drops: deque[str], *, is_done: bool) -> bool:
         """Whether the connection breaks here; its client may have been killed, too."""
-        breaks = _take(drops, request.path)
+        breaks = _take(drops, request.paths or (request.path,))
         if self.on_write is not None and not self.on_write(link.client, request, is_done):
             breaks = True
         if breaks:
@@ -382,9 +383,9 @@ class MemoryZooKeeper:
             self._send_event(link, kind, Raised(path, event))
 
 
-def _take(prefixes: deque[str], path: str) -> bool:
+def _take(prefixes: deque[str], paths: tuple[str, ...]) -> bool:
     for prefix in prefixes:
-        if path.startswith(prefix):
+        if any(path.startswith(prefix) for path in paths):
             prefixes.remove(prefix)
             return True
     return False

@@ -307,7 +307,7 @@ async def test_two_who_alter_at_once_lose_nothing_of_each_other(autojump_clock: 
 
 async def test_who_gets_no_answer_from_zookeeper_is_told_to_ask_again(autojump_clock: MockClock) -> None:
     async with cluster_with_topic() as (cluster, _, _):
-        cluster.zookeeper.drop_next_reply("/brokers/topics/t")  # the first of the transaction
+        cluster.zookeeper.drop_next_reply("/config/topics/t")
         again = ErrorCode.REQUEST_TIMED_OUT
         adding = ("cleanup.policy", ConfigOperation.APPEND, "compact")
         assert await alter(cluster, 1, TOPIC, adding) == again

@@ -92,6 +92,17 @@ async def test_a_lost_request_leaves_nothing_and_the_identical_write_succeeds(
     assert (await client.set("/state", b"1", 0)).version == 1
 
 
+async def test_a_lost_reply_to_a_transaction_is_chosen_by_any_of_its_paths(
+    autojump_clock: trio.abc.Clock, server: MemoryZooKeeper
+) -> None:
+    client, _ = await started(server)
+    await client.multi([Create("/id"), Create("/state", b"0")])
+    server.drop_next_reply("/state")
+    with pytest.raises(ConnectionLost):
+        await client.multi([Check("/id", 0), SetData("/state", b"1", 0)])
+    assert server.tree.get("/state").data == b"1"
+
+
 async def test_all_that_is_in_flight_fails_when_the_connection_breaks(
     autojump_clock: trio.abc.Clock, server: MemoryZooKeeper
 ) -> None:
