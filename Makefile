@@ -20,7 +20,7 @@ RECORDS ?= 100000
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak soak-cluster soak-moves soak-rolling soak-takeovers spark-soak demo up status down bench bench-background bench-clients bench-commands bench-control bench-failover bench-idle bench-kafka bench-metrics bench-scrape bench-spark bench-spark-sink bench-throttle compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
+.PHONY: help setup check format docs test transcripts soak soak-cluster soak-moves soak-rolling soak-takeovers spark-soak demo up status down bench bench-background bench-clients bench-commands bench-control bench-failover bench-idle bench-kafka bench-metrics bench-scrape bench-spark bench-spark-sink bench-throttle compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -47,6 +47,9 @@ docs: setup ## write the pages of docs/ that are made from tables and commands
 	@$(PYTHON) -m strandline.spark_connector.options.reference > docs/.spark-options.md
 	@mv docs/.spark-options.md docs/spark-options.md
 	@$(PYTHON) -m strandline.cli.command_pages docs/commands
+
+transcripts: setup ## write the effects in tests/scenarios/*.txt anew, as they are now
+	REWRITE_TRANSCRIPTS=1 $(PYTHON) -m pytest tests/scenarios/test_transcripts.py
 
 test: setup ## run every test, in as many processes as there are cores
 	-@PYTHONPATH=$(CURDIR)/tests $(PYTHON) -m support.spark_classes

@@ -34,9 +34,11 @@ from strandline.broker.replication.isr_updates import IsrOutcome, apply_outcome
 from strandline.broker.replication.leadership import IsrProposal
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.messages import (
+    FetchPartition,
     FetchPartitionData,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
@@ -98,6 +100,12 @@ class Call:
         self.regions = [region for region in regions if region is not None]
         if isinstance(message, FetchResponse) and regions:
             name_sizes(message, regions)
+
+    @property
+    def fetched(self) -> FetchPartitionData:
+        """The answer to a fetch of one partition."""
+        assert isinstance(self.response, FetchResponse)
+        return self.response.responses[0].partitions[0]
 
     @property
     def error_code(self) -> int | None:
@@ -251,6 +259,10 @@ class ScriptedReplicas:
     def log(self, name: str) -> Log:
         return self.partition(name).log
 
+    def hosts(self, name: str) -> bool:
+        """Whether it was told a role yet."""
+        return PARTITION in self._brokers[name].data.replicas.partitions
+
     def leo(self, name: str) -> int:
         return self.log(name).log_end_offset
 
@@ -280,6 +292,15 @@ class ScriptedReplicas:
         broker = self._brokers[leader]
         broker.data.produce.handle(cast(RequestInHand, call))
         broker.data.burst.end()
+        return call
+
+    def read(self, name: str) -> Call:
+        """What a consumer is answered that reads everything: the records are regions of files."""
+        wanted = FetchPartition(PARTITION.partition, 0, 2**20)
+        call = Call(FetchRequest(0, 1, 2**20, [FetchTopic(PARTITION.topic, [wanted])]))
+        data = self._brokers[name].data
+        data.fetch.handle(cast(RequestInHand, call))
+        data.burst.end()
         return call
 
     def ask(self, follower: str) -> Question:
