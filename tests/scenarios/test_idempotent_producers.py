@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import trio
 
 from strandline.protocol.errors import ErrorCode
@@ -37,12 +36,8 @@ def produce_frame(records: bytes) -> bytes:
     return request_frame(ProduceRequest(-1, 5_000, data), attachments=records)
 
 
-async def connected(cluster: MemoryCluster, broker_id: int) -> RawClient:
-    return RawClient(await cluster.network.node(CLIENT).connect(Address(node_name(broker_id), PORT)))
-
-
 async def ask(cluster: MemoryCluster, broker_id: int, frame: bytes) -> Any:
-    client = await connected(cluster, broker_id)
+    client = RawClient(await cluster.network.node(CLIENT).connect(Address(node_name(broker_id), PORT)))
     await client.send(frame)
     response = await client.response()
     client.close()
@@ -67,77 +62,6 @@ def sequences(cluster: MemoryCluster, broker_id: int) -> list[int]:
     log = cluster.partition(broker_id, T0).log
     data = log_bytes(log, log.log_end_offset)
     return [header.base_sequence for _, header in scan(memoryview(data)) if header.producer_id == PID]
-
-
-@pytest.mark.parametrize("rolled", [False, True])
-async def test_r17_a_batch_whose_answer_died_with_the_leader_is_known_to_its_successor(
-    rolled: bool, autojump_clock
-) -> None:
-    configs = {"segment.bytes": "300"} if rolled else None
-    async with cluster_with_topic([2, 3, 1], configs=configs) as (cluster, _, ledger):
-        for sequence in range(10):
-            assert await send(cluster, batch(sequence, b"m%d" % sequence)) == (0, sequence)
-        client = await connected(cluster, 2)
-        cluster.network.cut(node_name(2), CLIENT)  # the request arrives, its answer does not
-        await client.send(produce_frame(batch(10, b"m10")))
-        await cluster.until(lambda: cluster.partition(3, T0).log.log_end_offset == 11, "it is replicated")
-        await cluster.until(lambda: cluster.partition(1, T0).log.log_end_offset == 11, "by both")
-        cluster.crash(2)
-        cluster.expire_session(2)
-        cluster.network.heal()
-        await cluster.until(lambda: cluster.leads(cluster.leader(T0), T0) and cluster.leader(T0) != 2, "a successor")
-
-        assert await send(cluster, batch(10, b"m10")) == (0, 10), "the same offset, from a broker that never led"
-        assert await send(cluster, batch(7, b"m7")) == (0, 7)
-        assert await send(cluster, batch(12, b"m12")) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
-        assert await send(cluster, batch(11, b"m11")) == (0, 11)
-
-        await cluster.start_broker(2)
-        await check_at_the_end(cluster, ledger)
-        for broker_id in (1, 2, 3):
-            assert sequences(cluster, broker_id) == list(range(12)), "one copy each"
-
-
-@pytest.mark.parametrize("end", ["stop", "crash"])
-async def test_r17_a_batch_is_known_after_all_brokers_were_started_again(end: str, autojump_clock) -> None:
-    """Out of snapshots after a stop, out of the log after a crash."""
-    async with cluster_with_topic([2, 3, 1], configs={"segment.bytes": "300"}) as (cluster, _, ledger):
-        for sequence in range(10):
-            assert await send(cluster, batch(sequence, b"m%d" % sequence)) == (0, sequence)
-        for broker_id in (3, 2, 1):
-            if end == "stop":
-                await cluster.stop(broker_id)
-            else:
-                cluster.crash(broker_id)
-                cluster.expire_session(broker_id)
-        for broker_id in (1, 2, 3):
-            await cluster.start_broker(broker_id)
-        await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3], "everybody is back")
-        await cluster.until(lambda: cluster.leads(cluster.leader(T0), T0), "somebody leads")
-        assert await send(cluster, batch(9, b"m9")) == (0, 9)
-        assert await send(cluster, batch(10, b"m10")) == (0, 10)
-        await check_at_the_end(cluster, ledger)
-        assert sequences(cluster, cluster.leader(T0)) == list(range(11))
-
-
-async def test_r17_a_batch_is_known_after_retention_took_it(autojump_clock) -> None:
-    configs = {"segment.bytes": "300", "retention.bytes": "300", "file.delete.delay.ms": "0"}
-    async with cluster_with_topic([2, 3, 1], configs=configs) as (cluster, producer, ledger):
-        assert await send(cluster, batch(0, b"gone")) == (0, 0)
-        for number in range(4):
-            await ledger.produce(producer, T0, [b"x" * 200 + b"%d" % number])
-        await trio.sleep(700)
-        assert all(log.log_start_offset > 0 for log in cluster.logs(T0).values())
-        assert await send(cluster, batch(0, b"gone")) == (0, 0)
-        await cluster.stop(2)
-        await cluster.until(lambda: cluster.leader(T0) != 2 and cluster.leads(cluster.leader(T0), T0), "another leads")
-        assert await send(cluster, batch(0, b"gone")) == (0, 0)
-        await cluster.start_broker(2)
-        await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3], "it is back")
-        assert b"gone" not in values(cluster.partition(2, T0).log)
-        known = cluster.partition(2, T0).log.producers.states.get(PID)
-        assert known is not None and known.last_offset == 0, "out of a snapshot, the records are gone"
-        assert await send(cluster, batch(1, b"next")) == (0, 5)
 
 
 async def test_every_broker_gives_out_producer_ids_that_no_other_does(autojump_clock) -> None:

@@ -9,11 +9,9 @@ import trio
 
 from strandline.broker.replication import follower, follower_fetch
 from strandline.client.errors import ClientError, OffsetOutOfRange
-from strandline.protocol.records.batch import scan
 from strandline.testkit.cluster import MemoryCluster
-from strandline.testkit.inspection import read_all, values
+from strandline.testkit.inspection import read_all
 from support.scenario import LAG_TIME_MAX_S, T0, cluster_with_topic, numbered
-from support.storage_site import raw
 
 
 async def produce_batches(cluster: MemoryCluster, batches: int, per_batch: int, prefix: str = "m") -> None:
@@ -36,37 +34,6 @@ def heads(cluster: MemoryCluster, *brokers: int) -> list[int]:
 
 def is_whole(cluster: MemoryCluster) -> bool:
     return cluster.isr(T0) == [1, 2, 3] and all(cluster.hosts(broker, T0) for broker in (1, 2, 3))
-
-
-async def test_r16_a_follower_that_was_away_begins_inside_a_batch_and_leads_from_there(autojump_clock) -> None:
-    """B leads, A is away; the log start moves into the middle of a batch that A never saw. A returns with an end below
-    the leader's start, catches up, B dies, A leads: it serves from the log start, and its high watermark is valid."""
-    b, a = 2, 3
-    async with cluster_with_topic([b, a], min_insync_replicas=1) as (cluster, _, _):
-        await produce_batches(cluster, 1, 4, "before")
-        cluster.crash(a)
-        cluster.expire_session(a)
-        await cluster.until(lambda: cluster.isr(T0) == [b], "A is out")
-        await produce_batches(cluster, 3, 10)
-        bases = [header.base_offset for _, header in scan(memoryview(raw(cluster.partition(b, T0).log)))]
-        assert 17 not in bases, "the schedule needs a log start inside a batch"
-        await delete_before(cluster, 17)
-        await cluster.start_broker(a)
-        await cluster.until(lambda: cluster.isr(T0) == [b, a], "A has caught up")
-        assert heads(cluster, b, a) == [17, 17]
-        cluster.crash(b)
-        cluster.expire_session(b)
-        await cluster.until(lambda: cluster.leads(a, T0), "A leads")
-        partition = cluster.partition(a, T0)
-        assert partition.log.log_start_offset == 17 <= partition.high_watermark <= partition.log.log_end_offset == 34
-        async with cluster.consumer() as consumer:
-            found = await read_all(consumer, T0)
-            assert min(found) == 17 and len(found) == 17
-        await cluster.start_broker(b)
-        await cluster.until(lambda: cluster.isr(T0) == [b, a], "B is back")
-        await produce_batches(cluster, 1, 2, "after")
-        assert values(cluster.partition(a, T0).log)[-2:] == values(cluster.partition(b, T0).log)[-2:]
-        assert heads(cluster, b, a) == [17, 17]
 
 
 async def test_followers_that_keep_up_are_told_at_once(autojump_clock) -> None:

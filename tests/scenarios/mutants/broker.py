@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scenarios.mutants.mutant import Mutant
+from scenarios.mutants.mutant import Mutant, transcript
 
 CONFIGURATIONS = "test_configurations.py"
 DIALECTS = "../unit/broker/network/test_dialects.py"
@@ -11,8 +11,6 @@ GATES = "../unit/broker/network/test_gates.py"
 LEADERSHIP = "../unit/broker/replication/test_leadership.py"
 LATER_EPOCHS = "test_later_epochs.py"
 LOG_HEADS = "test_log_heads.py"
-OF_REPLICATION = "test_regressions_of_replication.py"
-ON_BROKERS = "test_regressions_on_brokers.py"
 QUERIES = "../unit/broker/handlers/test_queries.py"
 REMAINDERS = "../unit/broker/network/test_remainders.py"
 REFUSED_LOGS = "test_refused_logs.py"
@@ -62,28 +60,28 @@ MUTANTS = [
         "        self._drop_leadership(state.leader, state.leader_epoch)\n",
         "        self._drop_leadership(state.leader, state.leader_epoch); "
         "self.truncate_to(self._follower_high_watermark)\n",
-        (ON_BROKERS, "test_r1_"),
+        transcript("r01_next_epoch_below_high_watermark"),
     ),
     Mutant(
         "no check of the epoch's start when the ISR grows",
         "broker/replication/leadership.py",
         "            and progress.log_end_offset >= self.epoch_start_offset\n",
         "",
-        (OF_REPLICATION, "test_r5_"),
+        transcript("r05_joins_from_the_start_of_the_epoch"),
     ),
     Mutant(
         "who joins below the minimum is measured by a high watermark that stands still",
         "broker/replication/leadership.py",
         "            and progress.log_end_offset >= self.quorum_offset\n",
         "",
-        (OF_REPLICATION, "test_below_the_minimum_"),
+        ("test_proof_of_progress.py", "test_below_the_minimum_"),
     ),
     Mutant(
         "the high watermark over the committed ISR only",
         "broker/replication/leadership.py",
         "        return frozenset(self.isr) | frozenset(proposed)\n",
         "        return frozenset(self.isr)\n",
-        (OF_REPLICATION, "test_r6_"),
+        transcript("r06_high_watermark_waits_for_who_joins"),
     ),
     Mutant(
         "a member of the ISR that is no replica counts",
@@ -97,14 +95,14 @@ MUTANTS = [
         "broker/replication/isr_updates.py",
         "state.encode(), proposal.zk_version)]",
         "state.encode(), -1)]",
-        (ON_BROKERS, "test_r12_a_repeated_write"),
+        transcript("r12_repeated_write"),
     ),
     Mutant(
         "acknowledged at the append",
         "broker/handlers/produce.py",
         "operation = ProduceOperation(request, deadline, message.acks == ACKS_ALL,",
         "operation = ProduceOperation(request, deadline, message.acks == 2,",
-        (OF_REPLICATION, "test_r6_"),
+        transcript("r06_proposal_accepted"),
     ),
     Mutant(
         "a start that is given up leaves the marker beside a loss",
@@ -139,35 +137,35 @@ MUTANTS = [
         "broker/handlers/fetch_reads.py",
         "            if epoch < partition.leader_epoch:\n",
         "            if epoch < -1:\n",
-        (OF_REPLICATION, "test_r4_"),
+        transcript("r04_fetch_of_an_older_epoch"),
     ),
     Mutant(
         "answers to an older epoch are appended",
         "broker/replication/follower.py",
         "                    or partition.leader_epoch != epoch\n",
         "",
-        (OF_REPLICATION, "test_r22_an_answer_of_the_same_leader"),
+        transcript("r22_answer_of_an_older_epoch"),
     ),
     Mutant(
         "a diverged fetch counts as progress",
         "broker/handlers/fetch.py",
         "        if partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset) is not None:\n",
         "        if partition.failed:\n",
-        (OF_REPLICATION, "test_a_fetch_that_is_answered_with_a_divergence"),
+        ("test_proof_of_progress.py", "test_a_fetch_that_is_answered_with_a_divergence"),
     ),
     Mutant(
         "no check of the incarnation",
         "broker/replication/isr_updates.py",
         "        return [*checks, SetData",
         "        return [SetData",
-        (ON_BROKERS, "test_r8_"),
+        transcript("r08_empty_disk_does_not_join"),
     ),
     Mutant(
         "an ISR write that does not ask which topic it is",
         "broker/replication/isr_updates.py",
         "Check(TopicIdZnode.path(topic, partition.topic_id), MATCH_ANY_VERSION)",
         'Check("/brokers/topics", MATCH_ANY_VERSION)',
-        (ON_BROKERS, "test_a_late_isr_write_spares"),
+        ("test_isr_writes.py", "test_a_late_isr_write_spares"),
     ),
     Mutant(
         "what ZooKeeper says of brokers is read too late",
@@ -202,14 +200,14 @@ MUTANTS = [
         "broker/replication/leadership.py",
         "IsrProposal(Proposal.SHRINK, isr, self.zk_version, eligible=self._eligible_beside(isr))",
         "IsrProposal(Proposal.SHRINK, isr, self.zk_version)",
-        (ELIGIBLE_LEADERS, "test_who_left_"),
+        transcript("r07_leader_removes_them"),
     ),
     Mutant(
         "a last member that lost its data is not marked",
         "protocol/znodes/cluster.py",
         "*(() if others else (broker_id,))]",
         "*()]",
-        (ELIGIBLE_LEADERS, "test_a_loss_"),
+        transcript("r07_last_replica_returns_first"),
     ),
     Mutant(
         "a log is deleted, says who could not look for it",
@@ -343,5 +341,54 @@ MUTANTS = [
         "        if api.inter_broker_only and not connection.context.is_inter_broker:\n",
         "        if api.inter_broker_only and connection.closed:\n",
         ("../unit/broker/network/test_request_channel.py", "test_an_api_between_brokers"),
+    ),
+    Mutant(
+        "an order to an earlier life is obeyed",
+        "broker/handlers/orders.py",
+        "broker_epoch < 0 or broker_epoch != self._registration.broker_epoch",
+        "broker_epoch < 0",
+        transcript("r11_fast_bounce"),
+    ),
+    Mutant(
+        "a late deletion takes the log of the topic that was made anew",
+        "broker/replication/role_changes.py",
+        "        if hosted_id is not None and hosted_id != state.topic_id:\n",
+        "        if hosted_id is None and hosted_id != state.topic_id:\n",
+        transcript("r10_late_deletion"),
+    ),
+    Mutant(
+        "a consumer is shown what is not committed",
+        "broker/handlers/fetch_reads.py",
+        "        limit = log.log_end_offset if is_follower else high_watermark\n",
+        "        limit = log.log_end_offset\n",
+        transcript("r18_read_append_truncate"),
+    ),
+    Mutant(
+        "a follower that lacks the leader's epoch is cut at its end",
+        "broker/replication/partition.py",
+        "            target = min(own_end, diverging.end_offset)\n",
+        "            target = diverging.end_offset\n",
+        transcript("r03_where_logs_part"),
+    ),
+    Mutant(
+        "an own write whose answer was lost is somebody else's",
+        "broker/replication/isr_updates.py",
+        "        if state.leader == self._broker_id and state.leader_epoch == leadership.leader_epoch:\n",
+        "        if state.leader != self._broker_id:\n",
+        transcript("r12_answer_of_shrink_is_lost"),
+    ),
+    Mutant(
+        "the registration of an earlier session is taken for one's own",
+        "broker/membership/registration.py",
+        "        if found.stat.ephemeral_owner == self._coordination.session_id:\n            return found.data",
+        "        if found.stat.ephemeral_owner:\n            return found.data",
+        transcript("r14_registration_lingers"),
+    ),
+    Mutant(
+        "a follower below its leader's log start waits for what is gone",
+        "broker/replication/follower.py",
+        "OFFSET_OUT_OF_RANGE and (log.log_end_offset < start or is_above):",
+        "OFFSET_OUT_OF_RANGE and is_above:",
+        transcript("r16_log_start_inside_a_batch"),
     ),
 ]

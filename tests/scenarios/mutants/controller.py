@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scenarios.mutants.mutant import Mutant
+from scenarios.mutants.mutant import Mutant, transcript
 
 ACCEPTED_LOSSES = "test_accepted_losses.py"
 CONTROLLER_LOSSES = "../unit/controller/term/test_losses.py"
@@ -11,7 +11,6 @@ FAST_FAIL_OVER = "test_fast_fail_over.py"
 FULL_DISKS = "test_full_disks.py"
 LATER_EPOCHS = "test_later_epochs.py"
 LIVES_IN_BETWEEN = "test_lives_in_between.py"
-ON_BROKERS = "test_regressions_on_brokers.py"
 ORDERLY_STOPS = "test_orderly_stops.py"
 NEW_REPLICAS = "test_new_replicas.py"
 REASONS = "test_reasons.py"
@@ -153,7 +152,7 @@ MUTANTS = [
         "controller/store.py",
         "multi_many([[self._fence, *one]",
         "multi_many([[Check(znodes.CONTROLLER_EPOCH_PATH, -1), *one]",
-        (ON_BROKERS, "test_r9_a_controller_that_slept_cannot"),
+        transcript("r09_nobody_else_wrote"),
     ),
     Mutant(
         "a replica that was refused once counts as refused for good",
@@ -202,7 +201,7 @@ MUTANTS = [
         "controller/planning/planner.py",
         "        elr=() if unclean else tuple(member for member in state.whole if member not in isr),\n",
         "        elr=(),\n",
-        (ELIGIBLE_LEADERS, "test_who_left_"),
+        transcript("r07_last_replica_returns_first"),
     ),
     Mutant(
         "a controlled shutdown rests on a broker that does not answer",
@@ -289,5 +288,12 @@ MUTANTS = [
         "        await store.note_our_epoch(context.epoch)\n"
         "        await settlement.settle(list(context.partitions()), partial(plan_doubtful_eligibles, context))\n",
         (CONTROLLER_LOSSES, "test_eligible_replicas_are_believed"),
+    ),
+    Mutant(
+        "a controller without contact goes on acting",
+        "controller/term/term.py",
+        "        if self.over is None and self._silence_left_s() <= 0:\n",
+        "        if self.over and self._silence_left_s() <= 0:\n",
+        transcript("r21_isolated_controller"),
     ),
 ]

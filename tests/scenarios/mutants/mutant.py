@@ -17,3 +17,8 @@ class Mutant(NamedTuple):
     before: str
     after: str
     killed_by: tuple[str, str]
+
+
+def transcript(name: str) -> tuple[str, str]:
+    """Killed by the transcript of this name, which shows other effects then."""
+    return ("test_transcripts.py", f"test_a_transcript_shows[{name}]")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scenarios.mutants.mutant import Mutant
+from scenarios.mutants.mutant import Mutant, transcript
 
 CONFIGURATIONS = "test_configurations.py"
 OF_CUTS = "test_cuts.py"
@@ -41,5 +41,12 @@ MUTANTS = [
         "            unknown.append(InvalidConfig(name, text, why))\n            continue\n",
         "            return {}, [InvalidConfig(name, text, why)], []\n",
         (CONFIGURATIONS, "test_a_topic_keeps"),
+    ),
+    Mutant(
+        "bytes of a file that was cut meanwhile are sent",
+        "runtime/disk.py",
+        "        return self.file.truncations != self.truncations\n",
+        "        return self.file.truncations < self.truncations\n",
+        transcript("r18_read_append_truncate"),
     ),
 ]

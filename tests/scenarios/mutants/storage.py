@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scenarios.mutants.mutant import Mutant
+from scenarios.mutants.mutant import Mutant, transcript
 
 CHECKPOINTS = "../unit/storage/disk/test_checkpoints.py"
 CHECKSUMS = "../unit/storage/recovery/test_damage_checksums.py"
@@ -437,5 +437,28 @@ MUTANTS = [
         "has_sealed = self.recovery_point < self._segments.active.base_offset",
         "has_sealed = False",
         (FLUSHES, "test_a_segment_that_a_killed_life_had_sealed_is_due_when_the_log_is_loaded"),
+    ),
+    Mutant(
+        "a batch that is sent again is appended again",
+        "storage/producers/states.py",
+        "                return batch\n",
+        "                return None\n",
+        transcript("r17_answer_dies_with_the_leader"),
+    ),
+    Mutant(
+        "a cleaning goes beyond what is committed",
+        "storage/cleaning/takeover.py",
+        "            if following.base_offset > end_offset:\n",
+        "            if following.base_offset < 0:\n",
+        transcript("r19_compaction"),
+    ),
+    Mutant(
+        "segments are put aside before what replaces them has its name",
+        "storage/cleaning/takeover.py",
+        "            _rename(log, replaced[0].path, CLEANED_SUFFIX, SWAP_SUFFIX)\n"
+        "            log.segments.put_aside(replaced, log.config.file_delete_delay_ms)\n",
+        "            log.segments.put_aside(replaced, log.config.file_delete_delay_ms)\n"
+        "            _rename(log, replaced[0].path, CLEANED_SUFFIX, SWAP_SUFFIX)\n",
+        transcript("r19_killed_at_each_rename"),
     ),
 ]

@@ -37,5 +37,5 @@ def test_the_code_says_of_each_rule_who_keeps_it(rules, sources) -> None:
 
 def test_each_rule_names_tests_that_are_there(rules, root) -> None:
     for number, text in rules.items():
-        shown_by = re.findall(r"`([\w/]+\.py)`", text.partition("Shown by")[2])
+        shown_by = re.findall(r"`([\w/]+\.(?:py|txt))`", text.partition("Shown by")[2])
         assert shown_by and all((root / "tests" / file).is_file() for file in shown_by), number
