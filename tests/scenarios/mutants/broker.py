@@ -391,4 +391,18 @@ MUTANTS = [
         "OFFSET_OUT_OF_RANGE and is_above:",
         transcript("r16_log_start_inside_a_batch"),
     ),
+    Mutant(
+        "a leader does not say where the logs part",
+        "broker/replication/partition.py",
+        "        if epoch < last_fetched_epoch or end_offset < fetch_offset:\n",
+        "        if epoch < 0:\n",
+        transcript("r02_what_nobody_got"),
+    ),
+    Mutant(
+        "a follower believes what it fetched without its checksum",
+        "protocol/records/validation.py",
+        ' != crc:\n            raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"CRC-32C of the',
+        ' is None:\n            raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"CRC-32C of the',
+        transcript("r20_bit_flip"),
+    ),
 ]

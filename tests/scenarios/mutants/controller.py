@@ -296,4 +296,11 @@ MUTANTS = [
         "        if self.over and self._silence_left_s() <= 0:\n",
         transcript("r21_isolated_controller"),
     ),
+    Mutant(
+        "a role that could not be taken is not given again",
+        "controller/brokers/role_answers.py",
+        "        if repeat:\n",
+        "        if not repeat:\n",
+        transcript("r13_half_become_follower"),
+    ),
 ]
