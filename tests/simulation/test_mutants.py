@@ -1,0 +1,18 @@
+"""Each line that is broken on purpose is noticed by an oracle, in the run of a seed that is known for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from scenarios.mutants.mutant import Mutant
+from simulation.mutants import CAUGHT, MUTANTS
+from simulation.search_mutants import first_finding
+from strandline.testkit.simulation.findings import name_of
+
+
+@pytest.mark.parametrize("mutant", [mutant for mutant in MUTANTS if mutant.name in CAUGHT], ids=lambda each: each.name)
+def test_an_oracle_notices(mutant: Mutant) -> None:
+    seed, name = CAUGHT[mutant.name]
+    found = first_finding(mutant, seed, seed)
+    assert found is not None, f"seed {seed} has no finding"
+    assert name_of(found[1]) == name
