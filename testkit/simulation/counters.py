@@ -15,8 +15,10 @@ from strandline.broker.handlers.fetch_reads import FetchReads
 from strandline.broker.replication.isr_updates import IsrUpdates
 from strandline.broker.replication.leadership import Leadership
 from strandline.protocol.errors import ErrorCode
+from strandline.runtime.coordination import ConnectionLost, SessionExpired
 from strandline.storage.producers.states import ProducerStates
 from strandline.testkit.simulation.wrapping import Wrap, wrapped
+from strandline.testkit.zookeeper.server import MemoryZooKeeper
 
 EVENTS = {
     "elected controller": "controllers elected",
@@ -24,9 +26,7 @@ EVENTS = {
     "isr changed": "ISRs changed",
     "isr frozen": "ISR writes met another leader or epoch",
     "isr proposal rejected": "expansions refused: who would join was restarted",
-    "isr update repeated": "ISR writes repeated: the answer was lost",
     "left isrs after possible data loss": "lossy starts left their ISRs",
-    "session with ZooKeeper expired": "sessions expired",
     "replaced own stale registration": "registrations of a past life replaced",
     "broker suspected": "brokers suspected within their session",
     "controlled shutdown done": "controlled shutdowns",
@@ -50,6 +50,8 @@ ALWAYS_REACHED = (
     "fetches of an epoch that is not known yet",
     "repeated batches recognised",
     "ISR writes met another version",
+    "ISR writes without an answer",
+    "sessions expired",
     "eligible replicas elected",
 )
 """Above zero in a batch of seeds, or the simulator does not reach what it is there for."""
@@ -78,6 +80,14 @@ def counting(sometimes: Counter[str]) -> Iterator[None]:
         sometimes["ISR writes met another version"] += 1
         return await original(*args)
 
+    async def count_silence(original: Callable[..., Any], updates: IsrUpdates, *args: Any) -> Any:
+        sometimes["ISR writes without an answer"] += isinstance(args[-1], ConnectionLost | SessionExpired)
+        return await original(updates, *args)
+
+    def count_end(original: Callable[..., None], *args: Any) -> None:
+        sometimes["sessions expired"] += 1
+        original(*args)
+
     def count_reluctance(original: Callable[..., bool], leadership: Leadership, *args: Any) -> bool:
         wants = original(leadership, *args)
         if not wants and leadership.proposal is None and not leadership.frozen:
@@ -88,6 +98,8 @@ def counting(sometimes: Counter[str]) -> Iterator[None]:
         Wrap(FetchReads, "read_one", count_fetch),
         Wrap(ProducerStates, "check", count_repetition),
         Wrap(IsrUpdates, "_read_back", count_reread),
+        Wrap(IsrUpdates, "_outcome", count_silence),
+        Wrap(MemoryZooKeeper, "expire", count_end),
         Wrap(Leadership, "wants_to_expand", count_reluctance),
     ):
         yield
