@@ -20,7 +20,7 @@ RECORDS ?= 100000
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test transcripts soak soak-cluster soak-moves soak-rolling soak-takeovers spark-soak demo up status down bench bench-background bench-clients bench-commands bench-control bench-failover bench-idle bench-kafka bench-metrics bench-scrape bench-spark bench-spark-sink bench-throttle compat compat-clients compat-golden spark-conformance soak-clients docker-test clean
+.PHONY: help setup check format docs test transcripts soak soak-cluster soak-moves soak-rolling soak-takeovers spark-soak demo up status down bench bench-background bench-clients bench-commands bench-control bench-failover bench-idle bench-kafka bench-metrics bench-scrape bench-spark bench-spark-sink bench-throttle compat compat-clients compat-golden spark-conformance soak-clients soak-history docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -65,6 +65,9 @@ soak: setup ## property tests, crash points, orders of blows, the cluster under 
 
 soak-cluster: setup ## only the cluster: a broker killed every 30 s (MINUTES=10)
 	$(PYTHON) tests/soak/cluster_soak.py --minutes $(or $(MINUTES),10) $(SOAK)
+
+soak-history: setup ## every fault on real processes, and what clients were told of a million records judged (SEED=1, SOAK="--records 100000")
+	$(PYTHON) tests/soak/history_soak.py --seed $(SEED) $(SOAK)
 
 soak-moves: setup ## partitions moved under load, brokers and controllers killed meanwhile (SEED=1, SOAK="--records 100000")
 	$(PYTHON) tests/soak/moves_soak.py --seed $(SEED) $(SOAK)

@@ -30,11 +30,11 @@ class WrappedDaemon(Daemon):
 class SmallDisk:
     """A full-size mount point outside, a few megabytes inside."""
 
-    def __init__(self, mount_point: Path) -> None:
+    def __init__(self, mount_point: Path, size_bytes: int = SMALL_DISK_BYTES) -> None:
         mount_point.mkdir(parents=True)
         self.mount_point = mount_point
         unshare, enter = _namespace_commands()
-        mount = f"mount -t tmpfs -o size={SMALL_DISK_BYTES} small '{mount_point}' && echo ready && exec sleep 1000000"
+        mount = f"mount -t tmpfs -o size={size_bytes} small '{mount_point}' && echo ready && exec sleep 1000000"
         self._keeper = subprocess.Popen([*unshare, "sh", "-c", mount], stdout=subprocess.PIPE)
         assert self._keeper.stdout is not None
         assert self._keeper.stdout.readline() == b"ready\n"
@@ -45,7 +45,7 @@ class SmallDisk:
     def fill_but(self, free_bytes: int) -> None:
         """Leave so much room."""
         space = os.statvfs(self.seen_from_outside)
-        self._ballast.write_bytes(bytes(space.f_bavail * space.f_frsize - free_bytes))
+        self._ballast.write_bytes(bytes(max(0, space.f_bavail * space.f_frsize - free_bytes)))
 
     def make_room(self) -> None:
         self._ballast.unlink()

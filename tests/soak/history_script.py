@@ -1,0 +1,86 @@
+"""Which faults `make soak-history` has, and the script of a run: drawn from its seed, without an end.
+
+The numbers F… are those of the faults in the table that it shows in the end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from strandline.testkit.simulation.script import Fault
+
+
+class Kind(NamedTuple):
+    """target: `broker`, `small disk` (the broker that has one), `way` (1>3), `link` (1-3), or what stands in the script
+    itself. seconds: until it is undone, from and to."""
+
+    name: str
+    number: str
+    target: str
+    seconds: tuple[float, float]
+    what: str
+
+
+KINDS = (
+    Kind("kill", "F1", "broker", (0.5, 10), "SIGKILL, and a start"),
+    Kind("kill all", "F1", "all", (0.5, 3), "of all brokers at once"),
+    Kind("stop", "F4", "broker", (0.5, 6), "SIGTERM, and a start"),
+    Kind("stop starting", "F4", "broker", (0.2, 3), "SIGTERM so long after the process was started"),
+    Kind("stop moving", "F4 F27", "broker", (0.5, 4), "SIGTERM while all partitions are moved"),
+    Kind("pause", "F5", "broker", (1, 4), "SIGSTOP for less than a session"),
+    Kind("pause long", "F5", "broker", (8, 14), "SIGSTOP for more than a session"),
+    Kind("isolate", "F6", "broker", (3, 12), "nothing passes to or from brokers, ZooKeeper, clients"),
+    Kind("cut both", "F7", "link", (3, 12), "nothing passes between two brokers"),
+    Kind("cut controller", "F7", "controller", (3, 12), "nothing passes between the controller and other brokers"),
+    Kind("zookeeper silent", "F7", "broker", (2, 12), "nothing passes between a broker and ZooKeeper"),
+    Kind("cut", "F8", "way", (3, 12), "nothing passes in one direction between two brokers"),
+    Kind("zookeeper deaf", "F8", "broker", (3, 12), "nothing passes from ZooKeeper to a broker"),
+    Kind("slow link", "F9", "link", (3, 10), "each piece between two brokers is late by 50 ms"),
+    Kind("drop", "F9", "link", (1, 5), "connections between two brokers break, again and again"),
+    Kind("expire", "F11", "broker", (0, 0), "its session is closed by somebody else"),
+    Kind("expire twice", "F11", "broker", (0, 0), "and the next one at once"),
+    Kind("zookeeper reply", "F12", "broker", (0.5, 2), "ZooKeeper's answers are lost, then the connection"),
+    Kind("zookeeper request", "F12", "broker", (0.5, 2), "requests to ZooKeeper are lost, then the connection"),
+    Kind("zookeeper down", "F13", "zookeeper", (30, 30), "the server is stopped"),
+    Kind("zookeeper slow", "F13", "broker", (5, 10), "each answer of ZooKeeper is late by 1.5 s"),
+    Kind("pause controller", "F14", "controller", (8, 12), "SIGSTOP for more than a session"),
+    Kind("slow disk", "F16", "broker", (4, 10), "each fsync takes 2 s longer"),
+    Kind("disk full", "F17", "small disk", (3, 8), "no space is left"),
+    Kind("file limit", "F19", "broker", (2, 5), "RLIMIT_FSIZE: files grow by 4 kB at most"),
+    Kind("descriptor limit", "F19", "broker", (3, 8), "RLIMIT_NOFILE: three more at most"),
+    Kind("roll", "F26", "all", (0, 0), "each broker is stopped and started in turn"),
+    Kind("topics", "F27", "", (3, 8), "topics are created, altered, grown and deleted"),
+    Kind("moves", "F27", "", (3, 8), "partitions are moved, moves cancelled, leaders elected"),
+    Kind("slow readers", "F28", "broker", (4, 10), "200 connections that ask for much and read nothing"),
+)
+KIND_OF = {kind.name: kind for kind in KINDS}
+
+FIRST_S = 3.0
+GAP_S = 4.0
+"""On average, from the beginning of a fault to that of the next one: now and then several last at one time."""
+RETURN_S = 8.0
+"""Within this time a broker serves again, as a rule."""
+
+
+def draw(seed: int, brokers: Sequence[int], small_disk: int) -> Iterator[Fault]:
+    """Without an end; every kind comes once before any comes again. What strikes all brokers comes alone, since it
+    would be passed over otherwise."""
+    drawing = random.Random(f"faults {seed}")
+    at_s = rest_s = FIRST_S
+    while True:
+        for kind in drawing.sample(KINDS, len(KINDS)):
+            is_alone = kind.target == "all"
+            at_s = max(at_s, rest_s) if is_alone else at_s
+            target = _target(kind, drawing, brokers, small_disk)
+            fault = Fault(round(at_s, 3), kind.name, target, round(drawing.uniform(*kind.seconds), 1))
+            yield fault
+            rest_s = max(rest_s, at_s + fault.seconds + RETURN_S * (len(brokers) if is_alone else 1))
+            at_s = rest_s if is_alone else at_s + drawing.expovariate(1 / GAP_S)
+
+
+def _target(kind: Kind, drawing: random.Random, brokers: Sequence[int], small_disk: int) -> str:
+    one, other = drawing.sample(brokers, 2)
+    drawn = {"broker": f"{one}", "link": f"{one}-{other}", "way": f"{one}>{other}", "small disk": f"{small_disk}"}
+    return drawn.get(kind.target, kind.target)
