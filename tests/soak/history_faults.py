@@ -69,7 +69,7 @@ class HistoryFaults:
         self.partitions = partitions
         self.done: list[Struck] = []
         self.passed_over: Counter[str] = Counter()
-        """By kind: what they would have struck was struck already."""
+        """By kind: what they would have struck was struck already, or was not there."""
         self.findings: list[str] = []
         self._tell = tell
         self._random = random.Random(f"storms {seed}")
@@ -109,7 +109,8 @@ class HistoryFaults:
     async def _strike(self, fault: Fault) -> None:
         brokers = await self._brokers(fault)
         struck = {*map(str, brokers)} or {fault.target or fault.kind}
-        if not self._now.isdisjoint(struck) or not all(self.cluster.brokers[each].is_alive for each in brokers):
+        is_nobody = fault.target == "controller" and not brokers
+        if is_nobody or not self._now.isdisjoint(struck) or not all(map(self._is_alive, brokers)):
             self.passed_over[fault.kind] += 1
             return
         this = Struck(fault, trio.current_time())
@@ -131,6 +132,9 @@ class HistoryFaults:
             found = await off_loop(self.cluster.metadata, [])
             return [found.controller_id] if found and found.controller_id > 0 else []
         return [int(each) for each in fault.target.replace("-", ">").split(">") if each.isdigit()]
+
+    def _is_alive(self, broker: int) -> bool:
+        return self.cluster.brokers[broker].is_alive
 
     def _pid(self, broker: int) -> int:
         process = self.cluster.brokers[broker].id

@@ -55,32 +55,38 @@ KINDS = (
     Kind("moves", "F27", "", (3, 8), "partitions are moved, moves cancelled, leaders elected"),
     Kind("slow readers", "F28", "broker", (4, 10), "200 connections that ask for much and read nothing"),
 )
+BROKERS_OF = {"broker": 1, "small disk": 1, "way": 2, "link": 2}
+"""How many are drawn for such a target."""
 KIND_OF = {kind.name: kind for kind in KINDS}
 
 FIRST_S = 3.0
-GAP_S = 4.0
+GAP_S = 5.0
 """On average, from the beginning of a fault to that of the next one: now and then several last at one time."""
 RETURN_S = 8.0
-"""Within this time a broker serves again, as a rule."""
+"""Within this time after a fault a broker serves again, as a rule."""
 
 
 def draw(seed: int, brokers: Sequence[int], small_disk: int) -> Iterator[Fault]:
-    """Without an end; every kind comes once before any comes again. What strikes all brokers comes alone, since it
-    would be passed over otherwise."""
+    """Without an end; every kind comes once before any comes again. Whom nothing is done to is drawn for it, else the
+    next one who is left alone: who is struck would be passed over."""
     drawing = random.Random(f"faults {seed}")
-    at_s = rest_s = FIRST_S
+    at_s = FIRST_S
+    free_s = dict.fromkeys(brokers, at_s)
     while True:
         for kind in drawing.sample(KINDS, len(KINDS)):
-            is_alone = kind.target == "all"
-            at_s = max(at_s, rest_s) if is_alone else at_s
-            target = _target(kind, drawing, brokers, small_disk)
-            fault = Fault(round(at_s, 3), kind.name, target, round(drawing.uniform(*kind.seconds), 1))
+            allowed = [small_disk] if kind.target == "small disk" else list(brokers)
+            count = len(brokers) if kind.target == "all" else BROKERS_OF.get(kind.target, 0)
+            if count:
+                at_s = max(at_s, sorted(free_s[each] for each in allowed)[count - 1])
+            chosen = drawing.sample([each for each in allowed if free_s[each] <= at_s], count)
+            fault = Fault(round(at_s, 3), kind.name, _target(kind, chosen), round(drawing.uniform(*kind.seconds), 1))
             yield fault
-            rest_s = max(rest_s, at_s + fault.seconds + RETURN_S * (len(brokers) if is_alone else 1))
-            at_s = rest_s if is_alone else at_s + drawing.expovariate(1 / GAP_S)
+            back_s = RETURN_S * (count if kind.target == "all" else 1)  # one after the other, where they are rolled
+            free_s.update(dict.fromkeys(chosen, at_s + fault.seconds + back_s))
+            at_s += drawing.expovariate(1 / GAP_S)
 
 
-def _target(kind: Kind, drawing: random.Random, brokers: Sequence[int], small_disk: int) -> str:
-    one, other = drawing.sample(brokers, 2)
-    drawn = {"broker": f"{one}", "link": f"{one}-{other}", "way": f"{one}>{other}", "small disk": f"{small_disk}"}
-    return drawn.get(kind.target, kind.target)
+def _target(kind: Kind, chosen: Sequence[int]) -> str:
+    if kind.target in BROKERS_OF:
+        return (">" if kind.target == "way" else "-").join(map(str, chosen))
+    return kind.target

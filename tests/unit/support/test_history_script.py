@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import islice
+import re
+from itertools import islice, pairwise
 
 from soak.history_script import FIRST_S, KINDS, RETURN_S, draw
 from strandline.testkit.simulation.script import Fault, read_script, text_of
@@ -31,11 +32,23 @@ def test_what_is_printed_is_read_as_what_was_drawn() -> None:
         assert list(read_script(text_of(drawn(seed, decks=2)))) == drawn(seed, decks=2)
 
 
-def test_what_strikes_all_brokers_comes_alone() -> None:
+def brokers_of(fault: Fault) -> list[int]:
+    return list(BROKERS) if fault.target == "all" else [int(digits) for digits in re.findall(r"\d+", fault.target)]
+
+
+def test_nobody_is_struck_who_is_struck_already_or_is_on_its_way_back() -> None:
     for seed in range(20):
-        script = drawn(seed, decks=2)
-        assert script[0].at_s == FIRST_S
-        for number, fault in enumerate(script):
-            if fault.target == "all":
-                assert all(before.at_s + before.seconds + RETURN_S <= fault.at_s + 0.01 for before in script[:number])
-                assert all(after.at_s >= fault.at_s + fault.seconds + RETURN_S for after in script[number + 1 :])
+        free_s = dict.fromkeys(BROKERS, FIRST_S)
+        for fault in drawn(seed, decks=2):
+            for broker in brokers_of(fault):
+                assert fault.at_s >= free_s[broker] - 0.01
+                free_s[broker] = fault.at_s + fault.seconds + RETURN_S
+
+
+def test_several_are_struck_at_one_time_now_and_then() -> None:
+    script = drawn(1)
+    assert any(after.at_s < before.at_s + before.seconds for before, after in pairwise(script))
+
+
+def test_a_full_disk_is_the_small_one() -> None:
+    assert [fault.target for fault in drawn(1) if fault.kind == "disk full"] == ["4"]
