@@ -6,6 +6,7 @@ outside it is reached below /proc/<that process>/root.
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -43,9 +44,13 @@ class SmallDisk:
         self._ballast = self.seen_from_outside / "ballast"
 
     def fill_but(self, free_bytes: int) -> None:
-        """Leave so much room."""
+        """Leave so much room, or less: a broker that writes meanwhile may take it."""
         space = os.statvfs(self.seen_from_outside)
-        self._ballast.write_bytes(bytes(max(0, space.f_bavail * space.f_frsize - free_bytes)))
+        try:
+            self._ballast.write_bytes(bytes(max(0, space.f_bavail * space.f_frsize - free_bytes)))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
 
     def make_room(self) -> None:
         self._ballast.unlink()
