@@ -33,8 +33,8 @@ from strandline.testkit.simulation.history import (
 GROUP = "followers"
 BURST, PAUSE_S = 5, 0.02
 """Records that one producer sends to a partition before it goes on to the next one, and its pause after all of them."""
-OUTSTANDING_MAX = 5_000
-"""Of one producer: it waits for outcomes before it sends more."""
+OUTSTANDING_MAX = 1_000
+"""Of one producer in one partition: it sends no more there before it knows outcomes."""
 OFFSETS_INTERVAL_S = 1.0
 PATIENCE_S = 120
 RETRY_S = 0.2
@@ -124,24 +124,22 @@ class HistoryLoad:
 
     async def _produce(self, name: str, topic: str) -> None:
         partitions, acks = self._topics[topic]
-        outstanding = Counter[str]()
+        outstanding = Counter[int]()
         numbers = count()
         settings = {**PRODUCER_SETTINGS, "acks": acks, "enable_idempotence": acks == -1}
         async with TrioProducer(self._servers, client_id=name, **settings) as producer:
             while self._is_writing:
                 for partition in range(partitions):
-                    for _ in range(BURST):
+                    for _ in range(BURST if outstanding[partition] < OUTSTANDING_MAX else 0):
                         value = b"%s/%s/%d" % (topic.encode(), name.encode(), next(numbers))
                         stream = _stream(TopicPartition(topic, partition))
                         write = Write(name, stream, value, acks, trio.current_time(), may_repeat=acks != -1)
                         await self._send(producer, write, outstanding)
-                while self._is_writing and outstanding[name] > OUTSTANDING_MAX:
-                    await trio.sleep(PAUSE_S)
                 await trio.sleep(PAUSE_S)
-            while outstanding[name]:
+            while outstanding.total():
                 await trio.sleep(PAUSE_S)
 
-    async def _send(self, producer: TrioProducer, write: Write, outstanding: Counter[str]) -> None:
+    async def _send(self, producer: TrioProducer, write: Write, outstanding: Counter[int]) -> None:
         self.history.writes.append(write)
         tp = write.stream.tp
         try:
@@ -149,11 +147,11 @@ class HistoryLoad:
         except ClientError as error:
             self._settle(write, Outcome.FAILED, f"not accepted: {type(error).__name__}")
             return
-        outstanding[write.process] += 1
+        outstanding[tp.partition] += 1
         delivery.add_done_callback(partial(self._settled, write, outstanding))
 
-    def _settled(self, write: Write, outstanding: Counter[str], delivery: Delivery) -> None:
-        outstanding[write.process] -= 1
+    def _settled(self, write: Write, outstanding: Counter[int], delivery: Delivery) -> None:
+        outstanding[write.stream.tp.partition] -= 1
         error = delivery.exception()
         if error is None:
             write.offset = delivery.result().offset
