@@ -68,21 +68,17 @@ class HistoryCluster(EmbeddedCluster):
         async with self._starting:
             await off_loop(partial(self.start_broker, broker_id, wait=False))
 
-    async def serving(self, broker_id: int) -> int:
-        """Start it, where it does not run, until it serves: who starts while ZooKeeper is away may give up. How many
-        starts failed."""
-        failed = 0
+    async def serving(self, broker_id: int) -> None:
+        """Start it, where it does not run, until it serves: who starts while ZooKeeper is away may give up."""
         with trio.fail_after(STARTS_WITHIN_S):
             while True:
                 if not self.brokers[broker_id].is_alive:
                     await self.launched(broker_id)
                 try:
                     await off_loop(self.wait_ready, STARTS_WITHIN_S, [broker_id])
+                    return
                 except ProcessFailed:
-                    failed += 1
                     await trio.sleep(RETRY_S)
-                else:
-                    return failed
 
     # --- the network ------------------------------------------------------------------------------------------------
 
