@@ -180,4 +180,6 @@ NAMED = (
     "a rejected joiner is waited for where its past life ended",
     "brokers wait for TCP after a cut",
 )
+CAUGHT: dict[str, tuple[int, str]] = {}
+"""Mutant → a seed that shows it, and the name of what it shows first."""
 MUTANTS = [*(mutant for mutant in OF_REGRESSIONS if mutant.name in NAMED), *OWN]
