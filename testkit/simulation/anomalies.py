@@ -2,7 +2,7 @@
 
 | name | what it means |
 |---|---|
-| lost-write | acknowledged by all in sync, and in the end not in the log |
+| lost-write | acknowledged by all in sync, and in the end not in the log (nor a newer one of its key, if compacted) |
 | duplicate | in the log twice, though it was sent once |
 | inconsistent-offsets | one offset, two values |
 | failed-write-visible | it failed for sure, and somebody read it, or it is in the log |
@@ -21,7 +21,7 @@ A member that is cut off believes that it owns what others have by now, and cann
 two members at one time, but of two in one generation, and of what the coordinator took from the one left behind.
 
 Pure. What is excused is said by the caller, who sees the disks: records whose last copy a loss of power or of a disk
-took (`Excuses.gone`), what was deleted, what compaction may have taken, what one broker alone had acknowledged.
+took (`Excuses.gone`), what was deleted, which logs are compacted, what one broker alone had acknowledged.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class FinalLog:
     records: Mapping[int, bytes]
     read: Mapping[int, bytes] | None = None
     is_compacted: bool = False
-    """Records may be missing between others: only the newest of each key stays."""
+    """A record may be missing where a newer one of its key stands, or stood before a disaster took it."""
 
 
 @dataclass
@@ -137,28 +137,42 @@ def _of_the_end(
     places: dict[bytes, list[int]] = defaultdict(list)
     for offset, value in log.records.items():
         places[value].append(offset)
+    newest = _newest(writes, places, excuses) if log.is_compacted else {}
+    keys = {write.value: write.key for write in writes}
     for write in writes:
         found = places.get(write.value, [])
         if len(found) > 1 and not write.may_repeat:
             yield Anomaly("duplicate", where, f"{write.value!r} stands at {found}")
-        if write.outcome is not Outcome.OK or write.offset < log.start_offset or log.is_compacted:
+        if write.outcome is not Outcome.OK or write.offset < log.start_offset:
             continue
-        if write.offset not in found and not excuses.forgives(write.value):
+        is_excused = excuses.forgives(write.value) or newest.get(write.key, -1) > write.offset
+        if write.offset not in found and not is_excused:
             there = log.records.get(write.offset)
             yield Anomaly(
                 "lost-write", where, f"{write.value!r} was acknowledged at {write.offset}: there is {there!r}"
             )
     for poll in polls:
         for offset, value in poll.records:
-            if offset < log.start_offset or log.is_compacted or excuses.forgives(value):
-                continue
-            if log.records.get(offset) != value:
+            is_excused = excuses.forgives(value) or newest.get(keys.get(value, b""), -1) > offset
+            if offset >= log.start_offset and not is_excused and log.records.get(offset) != value:
                 there = log.records.get(offset)
                 yield Anomaly("dirty-read", where, f"{poll.process} read {value!r} at {offset}: there is {there!r}")
     if log.read is not None:
         for offset, value in log.records.items():
             if offset >= log.start_offset and log.read.get(offset) != value:
                 yield Anomaly("unseen", where, f"{value!r} at {offset} is read as {log.read.get(offset)!r}")
+
+
+def _newest(writes: Sequence[Write], places: Mapping[bytes, Sequence[int]], excuses: Excuses) -> dict[bytes, float]:
+    """Key → the highest offset at which a record of it stands, or stood before a disaster took its last copy: what is
+    below may have been compacted away. Where the latter stood is not known of one that nobody acknowledged."""
+    newest: dict[bytes, float] = defaultdict(lambda: -1)
+    for write in writes:
+        offsets: list[float] = list(places.get(write.value, ()))
+        if write.value in excuses.gone:
+            offsets.append(write.offset if write.offset >= 0 else float("inf"))
+        newest[write.key] = max(newest[write.key], *offsets, -1)
+    return newest
 
 
 def _of_offsets(

@@ -51,6 +51,8 @@ class Write:
     why: str = ""
     told_by: int = NO_BROKER
     """Which broker acknowledged it, where the client knows."""
+    key: bytes = b""
+    """Of what a log that is compacted keeps the newest of."""
 
 
 @dataclass(slots=True)

@@ -9,10 +9,11 @@ L5 is with `workloads.groups`, L7 with `leftovers`: what is looked at there is g
 from __future__ import annotations
 
 from strandline.protocol.types import NO_BROKER
-from strandline.testkit.inspection import log_bytes, records_on
+from strandline.testkit.inspection import records_on
 from strandline.testkit.simulation.anomalies import FinalLog, anomalies
 from strandline.testkit.simulation.history import History, Stream
 from strandline.testkit.simulation.losses import Losses
+from strandline.testkit.simulation.replicas import differences
 from strandline.testkit.simulation.world import World
 
 OUTCOME_WITHIN_S = 13.0
@@ -27,14 +28,11 @@ def judge(world: World, losses: Losses) -> list[str]:
         leader = world.leader(stream.tp)
         if leader == NO_BROKER:
             continue
-        replicas = world.cluster.logs(stream.tp)
-        start = max(log.log_start_offset for log in replicas.values())
-        if len({log_bytes(log, log.log_end_offset, start) for log in replicas.values()}) > 1:
-            found.append(f"replicas-differ: {stream}: once all was at rest")
-        records = records_on(world.cluster.nodes[leader].disk, stream.tp)
-        begin = replicas[leader].log_start_offset
-        kept = {offset: value or b"" for offset, value in records.items() if offset >= begin}
-        logs[stream] = FinalLog(begin, kept)
+        found += differences(world, stream)
+        log, disk = world.cluster.logs(stream.tp)[leader], world.cluster.nodes[leader].disk
+        begin = log.log_start_offset
+        kept = {offset: value or b"" for offset, value in records_on(disk, stream.tp).items() if offset >= begin}
+        logs[stream] = FinalLog(begin, kept, is_compacted=world.topics[stream.tp.topic].plan.is_compacted)
     found += late_outcomes(world.history)
     world.excuses.weak = losses.weak()
     return found + [str(each) for each in anomalies(world.history, logs, world.excuses)]

@@ -1,6 +1,7 @@
 """What may be lost, by the god's view of all disks: nothing else is excused.
 
 * A record is *gone* once a disaster (power, a replaced disk) took its last copy from whatever disk.
+* What DeleteRecords answered is forgotten once the last disk that knew it was replaced.
 * A record that one broker alone acknowledged (acks=1) may be lost if that broker was struck, then or later while it
   still led, or led no longer than a follower in sync may lag behind, or had been replaced without knowing of it.
 """
@@ -13,8 +14,11 @@ from contextlib import contextmanager
 
 import trio
 
-from strandline.protocol.types import NO_BROKER
+from strandline.protocol.types import NO_BROKER, TopicPartition
+from strandline.storage.disk.checkpoints import LOG_START_OFFSETS
 from strandline.testkit.clock import common_time
+from strandline.testkit.cluster import LOG_DIR
+from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.inspection import records_on
 from strandline.testkit.simulation.anomalies import offsets_stream
 from strandline.testkit.simulation.god_view import GodView
@@ -31,6 +35,8 @@ class Losses:
         self._cluster = world.cluster
         self._strikes: list[tuple[int, float, float]] = []
         """(broker, from when, until when)."""
+        self._believed: dict[Stream, list[tuple[float, frozenset[int]]]] = defaultdict(list)
+        """Since when these brokers believe to lead it."""
         self._led: dict[Stream, list[tuple[float, int]]] = defaultdict(list)
         self.disasters_s: dict[Stream, list[float]] = defaultdict(list)
         world.excuses.disasters_s = self.disasters_s
@@ -49,6 +55,7 @@ class Losses:
             for life in self._world.topics.values():
                 for stream in life.streams:
                     self.note_leader(stream, self._world.leader(stream.tp), common_time())
+                    self._note_believers(stream, common_time())
             await trio.sleep(LOOK_INTERVAL_S)
 
     def note_leader(self, stream: Stream, leader: int, at_s: float) -> None:
@@ -57,13 +64,22 @@ class Losses:
         if not led or led[-1][1] != leader:
             led.append((at_s, leader))
 
+    def _note_believers(self, stream: Stream, at_s: float) -> None:
+        believed = self._believed[stream]
+        brokers = frozenset(each for each in self._cluster.nodes if self._cluster.leads(each, stream.tp))
+        if not believed or believed[-1][1] != brokers:
+            believed.append((at_s, brokers))
+
     @contextmanager
     def by_disaster(self, brokers: Sequence[int]) -> Iterator[None]:
         """What the block does to these brokers' disks may take the last copy of a record."""
         streams = [stream for life in self._world.topics.values() for stream in life.streams]
         streams += map(offsets_stream, range(self._world.excuses.offsets_partitions))
         before = {stream: self._copies(stream) for stream in streams}
+        disks = [node.disk for node in self._cluster.nodes.values()]
         yield
+        if disks != [node.disk for node in self._cluster.nodes.values()]:
+            self._forget_heads()
         for broker in brokers:
             self._god_view.disk_changed(self._cluster.nodes[broker].name)
         for stream in streams:
@@ -74,6 +90,12 @@ class Losses:
                 self._god_view.last_copy_gone(stream.tp, min(offset for offset, _ in gone))
                 self.disasters_s[stream].append(common_time())
                 self._world.sometimes["records gone with their last copy"] += len(gone)
+
+    def _forget_heads(self) -> None:
+        """Of what was deleted, whatever no disk knows any more."""
+        for stream, head in self._world.heads.items():
+            known = [_log_start(node.disk, stream.tp) for node in self._cluster.nodes.values()]
+            head.answered = min(head.answered, max(known))
 
     def _copies(self, stream: Stream) -> set[tuple[int, bytes]]:
         """What stands on at least one disk."""
@@ -98,6 +120,8 @@ class Losses:
         leader = leaders[-1] if leaders else NO_BROKER
         if leader == NO_BROKER or write.acks == 0 or write.told_by not in (NO_BROKER, leader):
             return True
+        if write.told_by == NO_BROKER and self._believers(write) - {leader}:
+            return True
         moved = [since_s for since_s, each in led if since_s >= write.began_s - LOOK_INTERVAL_S and each != leader]
         ended_s = min(moved, default=float("inf"))
         if ended_s <= at_s + self.lag_s:
@@ -106,3 +130,22 @@ class Losses:
             broker == leader and from_s <= ended_s and until_s >= write.began_s
             for broker, from_s, until_s in self._strikes
         )
+
+    def _believers(self, write: Write) -> frozenset[int]:
+        """Who may have acknowledged it."""
+        believed, until_s = self._believed[write.stream], write.ended_s + LOOK_INTERVAL_S
+        ends_s = [*(since_s for since_s, _ in believed[1:]), float("inf")]
+        then = [
+            brokers
+            for (since_s, brokers), end_s in zip(believed, ends_s, strict=False)
+            if since_s <= until_s and end_s >= write.began_s
+        ]
+        return frozenset[int]().union(*then)
+
+
+def _log_start(disk: MemoryDisk, tp: TopicPartition) -> int:
+    """By the checkpoint, which is written before a deletion is acknowledged."""
+    path = f"{LOG_DIR}/{LOG_START_OFFSETS}"
+    lines = disk.read(path).decode().splitlines() if disk.exists(path) else []
+    found = [int(line.split()[2]) for line in lines if line.startswith(f"{tp.topic} {tp.partition} ")]
+    return max(found, default=0)

@@ -7,7 +7,7 @@ is printed at the head of a run, so that a run is understood by its first lines.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,6 +21,15 @@ class TopicPlan(NamedTuple):
     min_isr: int
     acks: int
     configs: Mapping[str, str]
+
+    @property
+    def is_compacted(self) -> bool:
+        return self.configs.get("cleanup.policy") == "compact"
+
+    @property
+    def has_retention(self) -> bool:
+        """Records may leave it by themselves."""
+        return "retention.bytes" in self.configs or "retention.ms" in self.configs
 
     def __str__(self) -> str:
         configs = "".join(f", {key}={value}" for key, value in self.configs.items())
@@ -83,6 +92,7 @@ def draw_options(
         "replica.high.watermark.checkpoint.interval.ms": str(chance.choice((500, 5_000))),
         "log.flush.offset.checkpoint.interval.ms": str(chance.choice((1_000, 60_000))),
         "log.retention.check.interval.ms": str(chance.choice((1_000, 10_000))),
+        "log.cleaner.backoff.ms": str(chance.choice((200, 3_000))),
         "log.segment.delete.delay.ms": str(chance.choice((100, 5_000))),
         "auto.leader.rebalance.enable": chance.choice(("true", "false")),
         "leader.imbalance.check.interval.seconds": "5",
@@ -95,8 +105,9 @@ def draw_options(
     replication = min(3, brokers)
     topics = (
         TopicPlan("all", 2, replication, min(2, replication), -1, {}),
-        TopicPlan("weak", 1, replication, 1, chance.choice((1, -1)), {}),
+        TopicPlan("weak", 1, replication, min(chance.choice((1, 2)), brokers), chance.choice((0, 1, 1, -1)), {}),
         TopicPlan("anew", 1, min(chance.choice((2, 3)), brokers), 1, -1, {}),
+        *(each for each in _topics_that_lose_records(chance, replication) if chance.random() < 0.4),
     )
     return Options(
         seed,
@@ -115,3 +126,13 @@ def draw_options(
         clock_rates=tuple(1 + chance.choice((0, 0, 1e-5, -1e-4, 1e-3)) for _ in range(brokers)),
         wall_skews_ms=tuple(chance.choice((0, 0, 50, -2_000)) for _ in range(brokers)),
     )
+
+
+def _topics_that_lose_records(chance: random.Random, replication: int) -> Iterator[TopicPlan]:
+    """By retention or compaction, with segments that are full after a few records."""
+    small = {"segment.bytes": "1000", "index.interval.bytes": "500"}
+    rule = chance.choice(({"retention.bytes": "3000"}, {"retention.ms": "10000"}))
+    yield TopicPlan("short", 1, replication, min(2, replication), -1, {**small, **rule})
+    ratio = chance.choice(("0.01", "0.5"))
+    compact = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": ratio, **small}
+    yield TopicPlan("newest", 1, replication, min(2, replication), -1, compact)

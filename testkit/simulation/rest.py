@@ -15,6 +15,7 @@ import trio
 
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.protocol.znodes import TOPICS_PATH, TopicZnode
+from strandline.storage.disk.removal import STRAY_SUFFIX
 from strandline.testkit.agreement import disagreements
 from strandline.testkit.clock import common_time
 from strandline.testkit.cluster import LOG_DIR
@@ -44,7 +45,7 @@ def _restless(world: World) -> Iterator[str]:
     found += [f"{tp}: {why}" for tp in layout if (why := _why_not_at_rest(world, tp, topics[tp.topic]))]
     yield from found
     if not found:
-        yield from _stray_folders(world, layout)
+        yield from folders_left(world, layout)
         yield from disagreements(world.cluster, layout)
 
 
@@ -72,10 +73,18 @@ def _why_not_at_rest(world: World, tp: TopicPartition, topic: TopicZnode) -> str
     return "" if is_whole else f"replicas {assigned}, whose logs end at {ends}"
 
 
-def _stray_folders(world: World, layout: Mapping[TopicPartition, Sequence[int]]) -> Iterator[str]:
+def folders_left(world: World, layout: Mapping[TopicPartition, Sequence[int]]) -> Iterator[str]:
     """Folders of partitions, also renamed ones, that are not among those that the broker is to hold."""
     for broker, node in world.cluster.nodes.items():
         held = {str(tp) for tp, assigned in layout.items() if broker in assigned}
         for entry in node.disk.scandir(LOG_DIR):
-            if entry.is_dir and entry.name not in held:
+            if entry.is_dir and entry.name not in held and not _is_kept(world, broker, entry.name):
                 yield f"a folder is left on broker {broker}: {entry.name}"
+
+
+def _is_kept(world: World, broker: int, name: str) -> bool:
+    """Whether it waits for an operator, who was told. A broker that was away, or came back with the disk of a backup,
+    cannot tell whether what it has of an earlier life of a topic is the last copy of it: the topic was deleted when
+    this broker held nothing of it any more, by the cluster's word."""
+    was_away = world.cluster.nodes[broker].lives > 1
+    return was_away and name.endswith(STRAY_SUFFIX) and any(name in line for line in world.cluster.history)

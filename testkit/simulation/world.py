@@ -47,6 +47,15 @@ class TopicLife:
         return [self.stream(partition) for partition in range(self.partitions)]
 
 
+@dataclass
+class Head:
+    """What DeleteRecords was asked for and answered of one partition: the highest offsets. What was answered holds as
+    long as one disk knows of it."""
+
+    asked: int = 0
+    answered: int = 0
+
+
 @dataclass(eq=False)
 class World:
     options: Options
@@ -56,6 +65,8 @@ class World:
     history: History = field(default_factory=History)
     topics: dict[str, TopicLife] = field(default_factory=dict)
     excuses: Excuses = field(default_factory=Excuses)
+    heads: dict[Stream, Head] = field(default_factory=dict)
+    """Of the partitions whose records somebody had deleted."""
     states: dict[TopicPartition, PartitionStateZnode] = field(default_factory=dict)
     """Of all partitions, as ZooKeeper has them now."""
     violations: list[str] = field(default_factory=list)

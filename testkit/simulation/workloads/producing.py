@@ -11,6 +11,7 @@ from strandline.testkit.simulation.history import Outcome, Write
 from strandline.testkit.simulation.world import TopicLife, World
 
 IN_FLIGHT_MAX = 5
+KEYS = 4
 SETTINGS = {"linger_ms": 0, "delivery_timeout_ms": 8_000, "request_timeout_ms": 2_000, "max_block_ms": 3_000}
 
 
@@ -33,6 +34,7 @@ async def _produce(world: World, name: str, topic: str) -> None:
                     number += 1
                     value = _value(life, name, number)
                     write = Write(name, life.stream(partition), value, acks, common_time())
+                    write.key = b"key-%d" % (number % KEYS)
                     write.may_repeat = not settings["enable_idempotence"]
                     world.history.writes.append(write)
                     life.in_flight += 1
@@ -50,9 +52,8 @@ def life_of(value: bytes) -> int:
 
 
 async def _send(producer: TrioProducer, life: TopicLife, write: Write) -> None:
-    key = b"key-%d" % (len(write.value) % 3)
     try:
-        delivery = await producer.send(life.name, write.value, key=key, partition=write.stream.tp.partition)
+        delivery = await producer.send(life.name, write.value, key=write.key, partition=write.stream.tp.partition)
         metadata = await delivery
     except ClientError as error:
         # Nothing was sent where the record was not even accepted.

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from strandline.testkit.simulation.workloads.changing_topics import change_topics
 from strandline.testkit.simulation.workloads.consuming import consume_all
+from strandline.testkit.simulation.workloads.deleting_records import delete_records
 from strandline.testkit.simulation.workloads.groups import read_in_groups
 from strandline.testkit.simulation.workloads.kafka_consuming import consume_by_kafka
 from strandline.testkit.simulation.workloads.kafka_producing import produce_by_kafka
@@ -20,6 +21,7 @@ ALWAYS: dict[str, Workload] = {"producing": produce_to_all, "consuming": consume
 SOMETIMES: dict[str, Workload] = {
     "groups": read_in_groups,
     "topics": change_topics,
+    "deletions of records": delete_records,
     "kafka producers": produce_by_kafka,
     "kafka consumers": consume_by_kafka,
     "kafka end offsets": watch_end_offsets,

@@ -131,10 +131,31 @@ def test_what_lies_below_the_log_start_is_not_missed() -> None:
     assert names(history(*WELL, polls=(poll(0, 1, 2),)), found) == []
 
 
-def test_in_a_compacted_log_records_may_be_missing_and_none_may_stand_elsewhere() -> None:
-    found = FinalLog(0, {1: b"v1"}, is_compacted=True)
-    assert names(history(*WELL, polls=(poll(0, 2),)), found) == []
-    assert names(history(*WELL), FinalLog(0, {1: b"v2"}, is_compacted=True)) == ["inconsistent-offsets"]
+def test_in_a_compacted_log_the_newest_record_of_each_key_stands_and_older_ones_may_be_missing() -> None:
+    of = history(*(replace(each, key=b"a") for each in WELL), replace(write(3, 3), key=b"b"), polls=(poll(0, 2),))
+    for offsets, found in (
+        ((2, 3), []),
+        ((0, 2, 3), []),
+        ((1, 3), ["lost-write", "dirty-read"]),
+        ((2,), ["lost-write"]),
+    ):
+        left = FinalLog(0, {offset: b"v%d" % offset for offset in offsets}, is_compacted=True)
+        assert names(of, left) == found
+
+
+def test_what_a_disaster_took_had_displaced_older_records_of_its_key_from_a_compacted_log() -> None:
+    of = history(*(replace(each, key=b"a") for each in WELL))
+    left = FinalLog(0, {0: b"v0"}, is_compacted=True)
+    assert names(of, left, Excuses(gone={b"v2"})) == []
+    assert names(of, left, Excuses(gone={b"v1"})) == ["lost-write"]
+    unknown = replace(write(9, outcome=Outcome.UNKNOWN), key=b"a")
+    assert names(history(*of.writes, unknown), left, Excuses(gone={b"v9"})) == []
+
+
+def test_in_a_compacted_log_no_record_stands_elsewhere() -> None:
+    of = history(*(replace(each, key=b"a") for each in WELL))
+    found = names(of, FinalLog(0, {1: b"v2"}, is_compacted=True))
+    assert set(found) == {"inconsistent-offsets", "lost-write"}
 
 
 def test_a_repeated_record_may_stand_twice_where_its_producer_is_not_idempotent() -> None:

@@ -1,0 +1,103 @@
+"""What must hold of replicas once a run has come to rest: each thing that does not is told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from trio.testing import MockClock
+
+from strandline.protocol.types import TopicPartition
+from strandline.storage.log.log_start import raise_log_start
+from strandline.testkit.cluster import LOG_DIR, MemoryCluster
+from strandline.testkit.simulation.god_view import GodView
+from strandline.testkit.simulation.history import Stream
+from strandline.testkit.simulation.losses import Losses
+from strandline.testkit.simulation.options import TopicPlan, draw_options
+from strandline.testkit.simulation.replicas import differences
+from strandline.testkit.simulation.rest import folders_left
+from strandline.testkit.simulation.workloads.changing_topics import create_topic
+from strandline.testkit.simulation.world import Head, World
+
+PLAN = TopicPlan("t", 1, 3, 2, -1, {})
+COMPACTED = TopicPlan("c", 1, 3, 2, -1, {"cleanup.policy": "compact"})
+STREAM = Stream(TopicPartition("t", 0), 1)
+LAYOUT = {TopicPartition(topic, 0): [1, 2, 3] for topic in ("t", "c")}
+
+
+@pytest.fixture
+async def world(autojump_clock: MockClock) -> AsyncIterator[World]:
+    """Three brokers, a topic with five records on all of them, another one that is compacted."""
+    cluster = MemoryCluster(3)
+    made = World(draw_options(1, [], []), cluster, cluster.admin())
+    async with cluster.running(), made.admin, cluster.producer(linger_ms=0) as producer:
+        for plan in (PLAN, COMPACTED):
+            await create_topic(made, plan)
+            for number in range(5):
+                await (await producer.send(plan.name, b"%d" % number, key=b"k", partition=0))
+            tp = TopicPartition(plan.name, 0)
+            await cluster.until(
+                lambda tp=tp: {each.log_end_offset for each in cluster.logs(tp).values()} == {5}, "copies"
+            )
+            await cluster.until(
+                lambda tp=tp: all(cluster.partition(n, tp).high_watermark == 5 for n in (1, 2, 3)), "known"
+            )
+        yield made
+
+
+async def test_nothing_is_told_where_all_is_well(world: World) -> None:
+    assert [
+        *differences(world, STREAM),
+        *differences(world, world.topics["c"].stream(0)),
+        *folders_left(world, LAYOUT),
+    ] == []
+
+
+async def test_a_replica_begins_where_records_were_deleted_to_and_nowhere_else(world: World) -> None:
+    raise_log_start(world.cluster.logs(STREAM.tp)[2], 3, 5)
+    (told,) = differences(world, STREAM)
+    assert told == "t-0 begins on broker 2 at 3, 0 at most; 0 was answered, 0 asked for"
+    world.heads[STREAM] = Head(asked=4)
+    assert list(differences(world, STREAM)) == []
+    world.heads[STREAM].answered = 3
+    assert [text.split(",")[0] for text in differences(world, STREAM)] == [
+        "t-0 begins on broker 1 at 0",
+        "t-0 begins on broker 3 at 0",
+    ]
+
+
+async def test_what_was_deleted_is_forgotten_with_the_last_disk_that_knew_it(world: World) -> None:
+    losses, cluster = Losses(world, GodView(world)), world.cluster
+    await world.admin.delete_records({STREAM.tp: 3})
+    head = world.heads[STREAM] = Head(asked=3, answered=3)
+    for broker, left in ((1, 3), (2, 3), (3, 0)):
+        with losses.by_disaster([broker]):
+            cluster.crash(broker)
+            cluster.replace_disk(broker)
+        assert head.answered == left
+
+
+async def test_replicas_that_differ_are_told(world: World) -> None:
+    tp = TopicPartition("c", 0)
+    for log in (world.cluster.logs(STREAM.tp)[3], world.cluster.logs(tp)[3]):
+        log.truncate_to(4)
+    assert list(differences(world, STREAM)) == ["t-0: replicas differ"]
+    (told,) = differences(world, world.topics["c"].stream(0))
+    assert told == "c-0: the newest record of each key stands at {b'k': 3} on broker 3, elsewhere at {b'k': 4}"
+
+
+async def test_a_folder_that_nobody_is_to_hold_is_left_over(world: World) -> None:
+    disk = world.cluster.nodes[2].disk
+    for name in ("gone-0", "t-0.0123456789abcdef0123456789abcdef-delete", "t-1.0123456789abcdef0123456789abcdef-stray"):
+        disk.makedirs(f"{LOG_DIR}/{name}")
+    assert len(list(folders_left(world, LAYOUT))) == 3
+
+
+async def test_what_a_broker_that_was_away_keeps_for_an_operator_is_no_leftover(world: World) -> None:
+    name = "t-1.0123456789abcdef0123456789abcdef-stray"
+    node = world.cluster.nodes[2]
+    node.disk.makedirs(f"{LOG_DIR}/{name}")
+    node.lives += 1
+    assert list(folders_left(world, LAYOUT)) == [f"a folder is left on broker 2: {name}"]
+    world.cluster.history.append(f"it was put aside as {LOG_DIR}/{name}")
+    assert list(folders_left(world, LAYOUT)) == []
