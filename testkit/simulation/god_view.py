@@ -19,6 +19,7 @@ from strandline.broker.replication.partition import Partition
 from strandline.protocol.records.batch import scan
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.storage.log.log import Log
+from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.node_tasks import NODE
 from strandline.testkit.simulation.shadows import Committed, Entry, Shadow
 from strandline.testkit.simulation.world import World
@@ -47,6 +48,7 @@ class GodView:
             Wrap(Log, "truncate_to", self._truncate),
             Wrap(Log, "truncate_fully_and_start_at", self._truncate),
             Wrap(Log, "segments_replaced", self._replace),
+            Wrap(LogManager, "delete", self._delete),
             Wrap(Partition, "become_leader", self._lead),
             *(Wrap(Partition, name, self._advance) for name in ADVANCING),
         ):
@@ -81,6 +83,10 @@ class GodView:
         original(log)
         self._committed(_life(log)).is_compacted = True
         self._seen.pop(_place(log), None)
+
+    def _delete(self, original: Callable[..., Any], manager: LogManager, tp: TopicPartition) -> None:
+        original(manager, tp)
+        self._seen.pop((_node(), tp), None)
 
     def _lead(self, original: Callable[..., Any], partition: Partition, *rest: Any) -> None:
         original(partition, *rest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from strandline.testkit.simulation.workloads.changing_configurations import change_configurations
 from strandline.testkit.simulation.workloads.changing_topics import change_topics
 from strandline.testkit.simulation.workloads.consuming import consume_all
 from strandline.testkit.simulation.workloads.deleting_records import delete_records
@@ -11,6 +12,7 @@ from strandline.testkit.simulation.workloads.groups import read_in_groups
 from strandline.testkit.simulation.workloads.kafka_consuming import consume_by_kafka
 from strandline.testkit.simulation.workloads.kafka_producing import produce_by_kafka
 from strandline.testkit.simulation.workloads.kafka_watching import watch_end_offsets
+from strandline.testkit.simulation.workloads.moving_partitions import move_partitions
 from strandline.testkit.simulation.workloads.producing import produce_to_all
 from strandline.testkit.simulation.world import World
 
@@ -22,6 +24,8 @@ SOMETIMES: dict[str, Workload] = {
     "groups": read_in_groups,
     "topics": change_topics,
     "deletions of records": delete_records,
+    "moves": move_partitions,
+    "configurations": change_configurations,
     "kafka producers": produce_by_kafka,
     "kafka consumers": consume_by_kafka,
     "kafka end offsets": watch_end_offsets,
