@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.testkit.cluster import MemoryCluster
 
 
-def disagreements(cluster: MemoryCluster, layout: Mapping[TopicPartition, Sequence[int]]) -> Iterator[str]:
+def disagreements(
+    cluster: MemoryCluster, layout: Mapping[TopicPartition, Sequence[int]], untold: Container[TopicPartition] = ()
+) -> Iterator[str]:
     """What brokers believe of controller, brokers, topics and roles that is not so. layout: the replicas of all
-    partitions that there are, preferred first."""
+    partitions that there are, preferred first. untold: of these brokers hear with their next leader only."""
     if cluster.controller_id == NO_BROKER:
         yield "nobody is controller"
     known = {tp: cluster.state(tp) for tp in layout}
@@ -25,6 +27,8 @@ def disagreements(cluster: MemoryCluster, layout: Mapping[TopicPartition, Sequen
             yield f"broker {broker_id} knows topics {sorted(cache.topics)} and brokers {sorted(cache.brokers)}"
             continue
         for tp, assigned in layout.items():
+            if tp in untold:
+                continue
             state, believed = known[tp], cache.topics[tp.topic].partitions.get(tp.partition)
             if (
                 believed is None

@@ -25,13 +25,13 @@ def differences(world: World, stream: Stream) -> Iterator[str]:
         most = world.cluster.partition(broker, stream.tp).high_watermark if plan.has_retention else head.asked
         if not head.answered <= log.log_start_offset <= most:
             told = f"{head.answered} was answered, {head.asked} asked for"
-            yield f"{stream} begins on broker {broker} at {log.log_start_offset}, {most} at most; {told}"
+            yield f"log-start: {stream}: begins on broker {broker} at {log.log_start_offset}, {most} at most; {told}"
     if plan.is_compacted:
         yield from _of_compacted(stream, logs)
         return
     start = max(log.log_start_offset for log in logs.values())
     if len({log_bytes(log, log.log_end_offset, start) for log in logs.values()}) > 1:
-        yield f"{stream}: replicas differ"
+        yield f"replicas-differ: {stream}: once all was at rest"
 
 
 def _of_compacted(stream: Stream, logs: dict[int, Log]) -> Iterator[str]:
@@ -40,8 +40,8 @@ def _of_compacted(stream: Stream, logs: dict[int, Log]) -> Iterator[str]:
     for broker, log in logs.items():
         own = {record.key: record.offset for record in log_records(log)}
         if own != (newest := newest or own):
-            yield f"{stream}: the newest record of each key stands at {own} on broker {broker}, elsewhere at {newest}"
+            yield f"replicas-differ: {stream}: newest records of keys: {own} on broker {broker}, elsewhere {newest}"
         for record in log_records(log):
             if values.setdefault(record.offset, record.value) != record.value:
-                there = values[record.offset]
-                yield f"{stream}: {record.value!r} stands at {record.offset} on broker {broker}, elsewhere {there!r}"
+                text = f"{record.value!r} stands at {record.offset} on broker {broker}"
+                yield f"replicas-differ: {stream}: {text}, elsewhere {values[record.offset]!r}"

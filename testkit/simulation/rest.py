@@ -46,7 +46,14 @@ def _restless(world: World) -> Iterator[str]:
     yield from found
     if not found:
         yield from folders_left(world, layout)
-        yield from disagreements(world.cluster, layout)
+        yield from disagreements(
+            world.cluster, layout, [tp for tp in layout if _moves_unled(world, tp, topics[tp.topic])]
+        )
+
+
+def _moves_unled(world: World, tp: TopicPartition, topic: TopicZnode) -> bool:
+    """A move is told with a leader's new epoch."""
+    return world.waits_for_an_operator(tp) and tp.partition in {*topic.adding_replicas, *topic.removing_replicas}
 
 
 def _topics(world: World) -> dict[str, TopicZnode]:

@@ -93,7 +93,7 @@ class World:
         while not is_done():
             healed_s = min(healed_s, common_time() if self.is_over else healed_s)
             if common_time() > healed_s + DONE_WITHIN_S:
-                self.violated(f"{what}: not done {DONE_WITHIN_S:g} s after all was healed")
+                self.violated(f"not-done: {what}: within {DONE_WITHIN_S:g} s after all was healed")
                 return False
             try:
                 await action()

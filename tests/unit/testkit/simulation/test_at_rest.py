@@ -56,13 +56,13 @@ async def test_nothing_is_told_where_all_is_well(world: World) -> None:
 async def test_a_replica_begins_where_records_were_deleted_to_and_nowhere_else(world: World) -> None:
     raise_log_start(world.cluster.logs(STREAM.tp)[2], 3, 5)
     (told,) = differences(world, STREAM)
-    assert told == "t-0 begins on broker 2 at 3, 0 at most; 0 was answered, 0 asked for"
+    assert told == "log-start: t-0: begins on broker 2 at 3, 0 at most; 0 was answered, 0 asked for"
     world.heads[STREAM] = Head(asked=4)
     assert list(differences(world, STREAM)) == []
     world.heads[STREAM].answered = 3
     assert [text.split(",")[0] for text in differences(world, STREAM)] == [
-        "t-0 begins on broker 1 at 0",
-        "t-0 begins on broker 3 at 0",
+        "log-start: t-0: begins on broker 1 at 0",
+        "log-start: t-0: begins on broker 3 at 0",
     ]
 
 
@@ -81,9 +81,9 @@ async def test_replicas_that_differ_are_told(world: World) -> None:
     tp = TopicPartition("c", 0)
     for log in (world.cluster.logs(STREAM.tp)[3], world.cluster.logs(tp)[3]):
         log.truncate_to(4)
-    assert list(differences(world, STREAM)) == ["t-0: replicas differ"]
+    assert list(differences(world, STREAM)) == ["replicas-differ: t-0: once all was at rest"]
     (told,) = differences(world, world.topics["c"].stream(0))
-    assert told == "c-0: the newest record of each key stands at {b'k': 3} on broker 3, elsewhere at {b'k': 4}"
+    assert told == "replicas-differ: c-0: newest records of keys: {b'k': 3} on broker 3, elsewhere {b'k': 4}"
 
 
 async def test_a_folder_that_nobody_is_to_hold_is_left_over(world: World) -> None:
