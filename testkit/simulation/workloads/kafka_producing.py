@@ -22,11 +22,13 @@ from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.records.codec import build_batch
 from strandline.protocol.types import NO_BROKER
 from strandline.testkit.clock import common_time
+from strandline.testkit.environment import VirtualWallClock
 from strandline.testkit.simulation.history import Outcome, Stream, Write
 from strandline.testkit.simulation.kafka_access import KafkaAccess, Unanswered
 from strandline.testkit.simulation.world import TopicLife, World
 
 IN_FLIGHT_MAX = 5
+KEYS = 4
 RECORDS_MAX = 5
 DELIVERY_TIMEOUT_S = 8.0
 RETRY_PAUSE_S = 0.1
@@ -160,14 +162,15 @@ class _Lane:
         for _ in range(producer.chance.randint(1, RECORDS_MAX)):
             producer.sent += 1
             value = f"{producer.topic}/{self._life.life}/{producer.name}/{producer.sent}".encode()
-            writes.append(Write(producer.name, self._stream, value, self._style.acks, now_s))
+            key = b"key-%d" % (producer.sent % KEYS)
+            writes.append(Write(producer.name, self._stream, value, self._style.acks, now_s, key=key))
         producer.world.history.writes += writes
         numbers = None
         if numbering is not None:
             numbers = (numbering.producer_id, numbering.epoch, numbering.next_sequence)
             numbering.next_sequence += len(writes)
-        timestamp_ms = round(now_s * 1000)
-        records = [(timestamp_ms, b"key-%d" % (len(write.value) % 3), write.value) for write in writes]
+        timestamp_ms = VirtualWallClock().now_ms()  # an old one would be over its topic's retention
+        records = [(timestamp_ms, write.key, write.value) for write in writes]
         self._batches += 1
         return Batch(
             self._batches - 1, build_batch(records, producer.chance.choice(CODECS), numbers), writes, numbering
