@@ -59,8 +59,8 @@ soak: setup ## property tests, crash points, orders of blows, the cluster under 
 	STRANDLINE_SOAK_MINUTES=$(or $(MINUTES),20) $(PYTHON) -m pytest -o faulthandler_timeout=0 \
 		tests/soak tests/unit/storage/crash tests/unit/storage/segments/test_damage_indexes.py \
 		tests/scenarios/test_stopped_controllers.py
-	STRANDLINE_BLOWS=$(BLOWS) STRANDLINE_SEEDS=$(SEEDS) $(PYTHON) -m pytest -s -o faulthandler_timeout=0 \
-		tests/scenarios/test_orders_of_blows.py tests/scenarios/test_random_trials.py
+	STRANDLINE_BLOWS=$(BLOWS) $(PYTHON) -m pytest -s -o faulthandler_timeout=0 tests/scenarios/test_orders_of_blows.py
+	$(PYTHON) -m strandline.cli simulate --seeds $(SEEDS)
 	$(PYTHON) tests/soak/cluster_soak.py --minutes $(or $(MINUTES),10) $(SOAK)
 
 soak-cluster: setup ## only the cluster: a broker killed every 30 s (MINUTES=10)

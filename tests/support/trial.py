@@ -25,12 +25,13 @@ import trio
 from strandline.client import TrioProducer
 from strandline.client.errors import ClientError
 from strandline.controller.partitions.waits import GRACE_S
-from strandline.protocol.records import InvalidBatch, decode_records, scan
+from strandline.protocol.records import scan
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.protocol.znodes import CONTROLLER_PATH, PartitionStateZnode
 from strandline.storage.manager.orderly_stops import CLEAN_MARKER
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from strandline.testkit.disk import MemoryDisk
+from strandline.testkit.inspection import records_on
 from strandline.testkit.zookeeper.client import MemoryCoordination
 from support.scenario import T0, cluster_with_topic
 
@@ -75,20 +76,6 @@ _WHO = re.compile(r"\b(brokers|replicas \()[^\"]*[0-9]+\b")
 
 class Broken(AssertionError):
     """A promise of replication does not hold; the text says which record, where and after which moves."""
-
-
-def records_on(disk: MemoryDisk, tp: TopicPartition) -> dict[int, bytes | None]:
-    """offset → value of what stands on a disk, whether a broker runs on it or not; up to the first damage."""
-    found: dict[int, bytes | None] = {}
-    folder = f"{LOG_DIR}/{tp.topic}-{tp.partition}/"
-    for path, content in sorted(disk.content().items()):
-        if path.startswith(folder) and path.endswith(".log") and content:
-            try:
-                whole = max((at + header.size_bytes for at, header in scan(memoryview(content))), default=0)
-            except InvalidBatch:
-                break
-            found |= {record.offset: record.value for record in decode_records(memoryview(content)[:whole])}
-    return found
 
 
 class Trial:
