@@ -45,7 +45,7 @@ async def world(autojump_clock: MockClock) -> AsyncIterator[World]:
         yield made
 
 
-async def test_nothing_is_told_where_all_is_well(world: World) -> None:
+async def test_nothing_is_told_where_all_is_well(world: World, autojump_clock: MockClock) -> None:
     assert [
         *differences(world, STREAM),
         *differences(world, world.topics["c"].stream(0)),
@@ -53,7 +53,9 @@ async def test_nothing_is_told_where_all_is_well(world: World) -> None:
     ] == []
 
 
-async def test_a_replica_begins_where_records_were_deleted_to_and_nowhere_else(world: World) -> None:
+async def test_a_replica_begins_where_records_were_deleted_to_and_nowhere_else(
+    world: World, autojump_clock: MockClock
+) -> None:
     raise_log_start(world.cluster.logs(STREAM.tp)[2], 3, 5)
     (told,) = differences(world, STREAM)
     assert told == "log-start: t-0: begins on broker 2 at 3, 0 at most; 0 was answered, 0 asked for"
@@ -66,7 +68,9 @@ async def test_a_replica_begins_where_records_were_deleted_to_and_nowhere_else(w
     ]
 
 
-async def test_what_was_deleted_is_forgotten_with_the_last_disk_that_knew_it(world: World) -> None:
+async def test_what_was_deleted_is_forgotten_with_the_last_disk_that_knew_it(
+    world: World, autojump_clock: MockClock
+) -> None:
     losses, cluster = Losses(world, GodView(world)), world.cluster
     await world.admin.delete_records({STREAM.tp: 3})
     head = world.heads[STREAM] = Head(asked=3, answered=3)
@@ -77,7 +81,7 @@ async def test_what_was_deleted_is_forgotten_with_the_last_disk_that_knew_it(wor
         assert head.answered == left
 
 
-async def test_replicas_that_differ_are_told(world: World) -> None:
+async def test_replicas_that_differ_are_told(world: World, autojump_clock: MockClock) -> None:
     tp = TopicPartition("c", 0)
     for log in (world.cluster.logs(STREAM.tp)[3], world.cluster.logs(tp)[3]):
         log.truncate_to(4)
@@ -86,14 +90,16 @@ async def test_replicas_that_differ_are_told(world: World) -> None:
     assert told == "replicas-differ: c-0: newest records of keys: {b'k': 3} on broker 3, elsewhere {b'k': 4}"
 
 
-async def test_a_folder_that_nobody_is_to_hold_is_left_over(world: World) -> None:
+async def test_a_folder_that_nobody_is_to_hold_is_left_over(world: World, autojump_clock: MockClock) -> None:
     disk = world.cluster.nodes[2].disk
     for name in ("gone-0", "t-0.0123456789abcdef0123456789abcdef-delete", "t-1.0123456789abcdef0123456789abcdef-stray"):
         disk.makedirs(f"{LOG_DIR}/{name}")
     assert len(list(folders_left(world, LAYOUT))) == 3
 
 
-async def test_what_a_broker_that_was_away_keeps_for_an_operator_is_no_leftover(world: World) -> None:
+async def test_what_a_broker_that_was_away_keeps_for_an_operator_is_no_leftover(
+    world: World, autojump_clock: MockClock
+) -> None:
     name = "t-1.0123456789abcdef0123456789abcdef-stray"
     node = world.cluster.nodes[2]
     node.disk.makedirs(f"{LOG_DIR}/{name}")

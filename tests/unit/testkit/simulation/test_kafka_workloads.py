@@ -12,7 +12,8 @@ from trio.testing import MockClock
 
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.cluster import MemoryCluster
-from strandline.testkit.inspection import records_on
+from strandline.testkit.environment import EPOCH_MS
+from strandline.testkit.inspection import log_records, records_on
 from strandline.testkit.simulation.anomalies import Excuses, FinalLog, anomalies
 from strandline.testkit.simulation.history import Outcome
 from strandline.testkit.simulation.options import TopicPlan, draw_options
@@ -61,6 +62,15 @@ async def test_what_a_producer_is_told_is_true_though_the_leader_dies(seed: int,
     acks = world.history.writes[0].acks
     assert told == {Outcome.UNKNOWN} if acks == 0 else Outcome.OK in told
     assert all(log.records for log in logs.values())
+
+
+async def test_records_are_of_today_and_have_the_keys_that_the_history_has(autojump_clock: MockClock) -> None:
+    async with load(1, produce_by_kafka) as world:
+        records = log_records(world.cluster.logs(T0)[1])
+        keys = {write.value: write.key for write in world.history.writes}
+        assert records and len({record.key for record in records}) > 1
+        assert all(record.key == keys[record.value or b""] for record in records)
+        assert min(record.timestamp_ms for record in records) >= EPOCH_MS
 
 
 @pytest.mark.parametrize("seed", range(6))
