@@ -14,6 +14,7 @@ from strandline import __version__
 from strandline.cli.simulate_run import Result
 from strandline.cli.tables import show_table
 from strandline.cli.wording import counted, printable
+from strandline.testkit.simulation.findings import line_of, name_of
 
 if TYPE_CHECKING:
     from strandline.testkit.simulation.minimise import Case
@@ -39,7 +40,7 @@ def show_outcome(result: Result) -> None:
 
 def finding_line(finding: str) -> str:
     """Of an exception the traceback follows in lines of its own."""
-    return printable(finding.partition("\n")[0])
+    return printable(line_of(finding))
 
 
 def seed_line(result: Result) -> str:
@@ -48,8 +49,10 @@ def seed_line(result: Result) -> str:
     told = f"seed {result.seed}: {result.digest}, {faults}, {speed_text([result], result.real_s)}: "
     if not result.findings:
         return told + "no finding"
-    first = finding_line(result.findings[0])
-    return told + (f"FINDING {first}" if len(result.findings) == 1 else f"{len(result.findings)} FINDINGS, {first}")
+    if len(result.findings) == 1:
+        return f"{told}FINDING {finding_line(result.findings[0])}"
+    names = Counter(map(name_of, result.findings))
+    return f"{told}{len(result.findings)} FINDINGS: " + ", ".join(f"{name} ×{count}" for name, count in names.items())
 
 
 def show_batch(results: Sequence[Result], kinds: Iterable[str], real_s: float) -> None:
@@ -58,6 +61,7 @@ def show_batch(results: Sequence[Result], kinds: Iterable[str], real_s: float) -
     rows = fault_rows(results, kinds)
     show_table(columns, [tuple(map(str, row)) for row in rows], columns[1:])
     show_sometimes(results)
+    show_findings(results)
     failed = [result for result in results if result.findings]
     for result in failed:
         click.echo(f"again: {result.replay}")
@@ -93,6 +97,18 @@ def show_sometimes(results: Sequence[Result]) -> None:
         for name, count in sorted(sum_of_sometimes(results).items())
     ]
     if rows:
+        show_table(columns, rows, columns[1:])
+
+
+def show_findings(results: Sequence[Result]) -> None:
+    """By their names, and where to begin."""
+    columns = ("finding", "times", "runs", "first seed")
+    seeds: dict[str, list[int]] = {}
+    for result in results:
+        for finding in result.findings:
+            seeds.setdefault(name_of(finding), []).append(result.seed)
+    if seeds:
+        rows = [(name, str(len(each)), str(len(set(each))), str(each[0])) for name, each in sorted(seeds.items())]
         show_table(columns, rows, columns[1:])
 
 

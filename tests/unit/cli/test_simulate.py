@@ -187,7 +187,11 @@ def test_a_process_that_ends_is_told_with_what_it_said(before: str, monkeypatch:
 def test_the_batch_says_which_faults_were_struck_and_what_came_of_it(
     shell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    results = [result(1, [], kill=2), result(2, ["a: b: c", "d: e: f"], kill=1, cut=3), result(3, ["a: b: c"])]
+    results = [
+        result(1, [], kill=2),
+        result(2, ["a: b: c", "d: e: f", "a: b: g"], kill=1, cut=3),
+        result(3, ["a: b: c"]),
+    ]
     assert fault_rows(results, ["kill", "cut", "stop"]) == [
         ("kill", 3, 2, 1, 1),
         ("cut", 3, 1, 0, 1),
@@ -198,13 +202,16 @@ def test_the_batch_says_which_faults_were_struck_and_what_came_of_it(
     assert ran.code == 1
     assert ran.out.split("\n", 1)[1] == (
         "seed 1: d, 2 faults, 10.0 simulated seconds in 2.0 s, ×5: no finding\n"
-        "seed 2: d, 4 faults, 10.0 simulated seconds in 2.0 s, ×5: 2 FINDINGS, a: b: c\n"
+        "seed 2: d, 4 faults, 10.0 simulated seconds in 2.0 s, ×5: 3 FINDINGS: a ×2, d ×1\n"
         "seed 3: d, 0 faults, 10.0 simulated seconds in 2.0 s, ×5: FINDING a: b: c\n"
         "FAULT STRUCK RUNS WITHOUT-FINDINGS WITH-FINDINGS\n"
         "kill  3      2    1                1\n"
         "cut   3      1    0                1\n"
         "SOMETIMES TIMES RUNS\n"
         "elections 6     3\n"
+        "FINDING TIMES RUNS FIRST-SEED\n"
+        "a       3     2    2\n"
+        "d       1     1    2\n"
         "again: again 2\nagain: again 3\n"
         "3 seeds, 2 with findings; 30.0 simulated seconds in 0.1 s, ×300, ×5 in one process\n"
     )
