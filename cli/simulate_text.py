@@ -90,10 +90,10 @@ def sum_of_sometimes(results: Iterable[Result]) -> Counter[str]:
 
 
 def show_sometimes(results: Sequence[Result]) -> None:
-    """What is rare, and how often it was reached."""
+    """What is rare, and how often it was reached; what is known to be rare and was not has 0."""
     columns = ("sometimes", "times", "runs")
     rows = [
-        (name, f"{count:,}", str(sum(name in result.sometimes for result in results)))
+        (name, f"{count:,}", str(sum(result.sometimes.get(name, 0) > 0 for result in results)))
         for name, count in sorted(sum_of_sometimes(results).items())
     ]
     if rows:

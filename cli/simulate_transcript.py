@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ROUTINE = frozenset(
     {
-        *("admin port", "listening", "registered", "loading logs", "logs loaded"),
+        *("admin port", "listening", "registered", "loading logs", "logs loaded", "broker alive"),
         *("fetch refused", "fetcher disconnected", "topics found"),
     }
 )

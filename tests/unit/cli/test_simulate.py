@@ -164,7 +164,9 @@ def test_another_digest_of_the_same_seed_is_a_finding(shell: Any, monkeypatch: p
 
 
 def result(seed: int, findings: list[str], digest: str = "d", **faults: int) -> Result:
-    return Result(seed, digest, findings, [], [], faults, {"elections": seed}, 10.0, 2.0, f"again {seed}")
+    return Result(
+        seed, digest, findings, [], [], faults, {"elections": seed, "divergences": 0}, 10.0, 2.0, f"again {seed}"
+    )
 
 
 def test_several_seeds_come_in_their_order_each_twice_in_two_processes(shell: Any) -> None:
@@ -207,8 +209,9 @@ def test_the_batch_says_which_faults_were_struck_and_what_came_of_it(
         "FAULT STRUCK RUNS WITHOUT-FINDINGS WITH-FINDINGS\n"
         "kill  3      2    1                1\n"
         "cut   3      1    0                1\n"
-        "SOMETIMES TIMES RUNS\n"
-        "elections 6     3\n"
+        "SOMETIMES   TIMES RUNS\n"
+        "divergences 0     0\n"
+        "elections   6     3\n"
         "FINDING TIMES RUNS FIRST-SEED\n"
         "a       3     2    2\n"
         "d       1     1    2\n"

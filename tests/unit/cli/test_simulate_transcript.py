@@ -43,6 +43,7 @@ LINES = [
     said(2.7, 1, "fetcher disconnected", leader=2),
     said(3.0, 1, "partition state changed", **state(1, 1, [1, 3]), controller_epoch=1, why="leader failed"),
     said(3.1, 1, "became leader", **state(1, 1, [1, 3])),
+    said(4.2, 3, "broker alive", leading=1),
     said(4.5, 3, "truncated", partition="all-0", to_offset=4),
     said(4.6, 3, "something new"),
     "   4.7000 broker-2 ended: no space is left",
