@@ -96,4 +96,5 @@ def test_the_page_has_the_faults_on_the_axis_of_leaders_and_isrs() -> None:
     times = re.compile(r">(00:00:0\d)<")
     assert times.findall(faults) == times.findall(leaders) == [f"00:00:0{second}" for second in (0, 1, 2, 3, 4)]
     right = [float(x) + float(width) for x, width in re.findall(r'<rect x="([\d.]+)" y="\d+" width="([\d.]+)"', faults)]
+    assert 'width="inf"' not in faults
     assert max(right) <= WIDTH - RIGHT + 0.01, "what was never undone ends with the run"
