@@ -35,9 +35,9 @@ class Losses:
         self._cluster = world.cluster
         self._strikes: list[tuple[int, float, float]] = []
         """(broker, from when, until when)."""
-        self._believed: dict[Stream, list[tuple[float, frozenset[int]]]] = defaultdict(list)
-        """Since when these brokers believe to lead it."""
         self._led: dict[Stream, list[tuple[float, int]]] = defaultdict(list)
+        self._replaced_s: dict[Stream, list[float]] = defaultdict(list)
+        """When a broker was seen to lead that had been replaced."""
         self.disasters_s: dict[Stream, list[float]] = defaultdict(list)
         world.excuses.disasters_s = self.disasters_s
         world.excuses.offsets_partitions = int(world.options.config["offsets.topic.num.partitions"])
@@ -54,21 +54,17 @@ class Losses:
         while True:
             for life in self._world.topics.values():
                 for stream in life.streams:
-                    self.note_leader(stream, self._world.leader(stream.tp), common_time())
-                    self._note_believers(stream, common_time())
+                    believers = [broker for broker in self._cluster.nodes if self._cluster.leads(broker, stream.tp)]
+                    self.note_leader(stream, self._world.leader(stream.tp), common_time(), believers)
             await trio.sleep(LOOK_INTERVAL_S)
 
-    def note_leader(self, stream: Stream, leader: int, at_s: float) -> None:
-        """As ZooKeeper has it by then."""
+    def note_leader(self, stream: Stream, leader: int, at_s: float, believers: Sequence[int] = ()) -> None:
+        """leader: as ZooKeeper has it by then. believers: who takes itself for the leader."""
+        if any(broker != leader for broker in believers):
+            self._replaced_s[stream].append(at_s)
         led = self._led[stream]
         if not led or led[-1][1] != leader:
             led.append((at_s, leader))
-
-    def _note_believers(self, stream: Stream, at_s: float) -> None:
-        believed = self._believed[stream]
-        brokers = frozenset(each for each in self._cluster.nodes if self._cluster.leads(each, stream.tp))
-        if not believed or believed[-1][1] != brokers:
-            believed.append((at_s, brokers))
 
     @contextmanager
     def by_disaster(self, brokers: Sequence[int]) -> Iterator[None]:
@@ -118,9 +114,7 @@ class Losses:
         at_s = write.ended_s
         leaders = [leader for since_s, leader in led if since_s <= at_s]
         leader = leaders[-1] if leaders else NO_BROKER
-        if leader == NO_BROKER or write.acks == 0 or write.told_by not in (NO_BROKER, leader):
-            return True
-        if write.told_by == NO_BROKER and self._believers(write) - {leader}:
+        if leader == NO_BROKER or write.acks == 0 or self._was_replaced(write, leader):
             return True
         moved = [since_s for since_s, each in led if since_s >= write.began_s - LOOK_INTERVAL_S and each != leader]
         ended_s = min(moved, default=float("inf"))
@@ -131,16 +125,12 @@ class Losses:
             for broker, from_s, until_s in self._strikes
         )
 
-    def _believers(self, write: Write) -> frozenset[int]:
-        """Who may have acknowledged it."""
-        believed, until_s = self._believed[write.stream], write.ended_s + LOOK_INTERVAL_S
-        ends_s = [*(since_s for since_s, _ in believed[1:]), float("inf")]
-        then = [
-            brokers
-            for (since_s, brokers), end_s in zip(believed, ends_s, strict=False)
-            if since_s <= until_s and end_s >= write.began_s
-        ]
-        return frozenset[int]().union(*then)
+    def _was_replaced(self, write: Write, leader: int) -> bool:
+        """Whether it was acknowledged by who did not lead any more; it may have been, where nobody knows by whom."""
+        if write.told_by != NO_BROKER:
+            return write.told_by != leader
+        from_s, until_s = write.began_s - LOOK_INTERVAL_S, write.ended_s + LOOK_INTERVAL_S
+        return any(from_s <= at_s <= until_s for at_s in self._replaced_s[write.stream])
 
 
 def _log_start(disk: MemoryDisk, tp: TopicPartition) -> int:

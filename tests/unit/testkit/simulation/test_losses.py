@@ -25,6 +25,8 @@ STREAM = Stream(TopicPartition("t", 0), 1)
         (1, 51, 1, False),
         (3, 49.5, 1, True),  # no follower in sync has to have it yet
         (3, 51, -1, False),
+        (NO_BROKER, 51, 1, True),
+        (NO_BROKER, 60, 1, False),
     ],
 )
 async def test_what_one_broker_alone_acknowledged_may_go_with_its_leadership(
@@ -35,6 +37,7 @@ async def test_what_one_broker_alone_acknowledged_may_go_with_its_leadership(
     losses = Losses(world, GodView(world))
     losses.note_leader(STREAM, 3, 0.0)
     losses.note_leader(STREAM, 1, 50.0)
+    losses.note_leader(STREAM, 1, 51.0, believers=[1, 3])
     write = Write("p", STREAM, b"v", acks, at_s - 0.1, at_s, Outcome.OK, 7, told_by=told_by)
     world.history.writes.append(write)
     assert losses.weak() == ({b"v"} if may_be_lost else set())
