@@ -31,7 +31,8 @@ async def _watch(world: World, topic: str, version: int) -> None:
         with KafkaAccess(world.cluster, topic) as access:
             while _is_current(world, life):
                 for stream in life.streams:
-                    await _ask(world, access, life, stream, version)
+                    while _is_current(world, life) and not await _is_told(world, access, life, stream, version):
+                        await access.refresh()
                 await trio.sleep(PAUSE_S)
         await trio.sleep(PAUSE_S)
 
@@ -40,12 +41,12 @@ def _is_current(world: World, life: TopicLife) -> bool:
     return not world.is_over and life is world.topics[life.name] and life.is_open
 
 
-async def _ask(world: World, access: KafkaAccess, life: TopicLife, stream: Stream, version: int) -> None:
-    """As the leader has it whose epoch is known; who has been replaced refuses."""
+async def _is_told(world: World, access: KafkaAccess, life: TopicLife, stream: Stream, version: int) -> bool:
+    """Whether the leader answered whose epoch is known; who has been replaced refuses. Who leads anew is asked at once:
+    it may not be sure of the end yet."""
     leader = access.leader(stream.tp)
     if leader is None or leader.broker_id == NO_BROKER:
-        await access.refresh()
-        return
+        return False
     wanted = {
         "partition_index": stream.tp.partition,
         "current_leader_epoch": leader.epoch,
@@ -56,11 +57,11 @@ async def _ask(world: World, access: KafkaAccess, life: TopicLife, stream: Strea
     try:
         answer = await access.ask(leader.broker_id, ApiKey.LIST_OFFSETS, version, replica_id=-1, topics=topics)
     except Unanswered:
-        await access.refresh()
-        return
+        return False
     [part] = answer.topics[0].partitions
     if part.error_code:
-        await access.refresh()
-    elif _is_current(world, life):
+        return False
+    if _is_current(world, life):
         end = EndOffset(f"kafka-watcher-{life.name}", stream, part.offset, began_s, common_time())
         world.history.end_offsets.append(end)
+    return True
