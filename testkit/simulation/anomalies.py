@@ -13,6 +13,7 @@
 | end-offset-regress | a stream was said to end below where it was said to end, or was read, before that was asked |
 | unseen | in the log, and not among what is read in the end |
 | real-time-order | sent after another one was acknowledged, and stands before it |
+| passed-over | a group has committed behind a record that none of its members got |
 | committed-offset-regress | a group was told an offset that a later commit had replaced, or that nobody committed |
 | stale-commit | a member committed for a partition that a later generation had given to another one |
 | two-owners | two members were given one partition in one generation |
@@ -121,6 +122,7 @@ def anomalies(history: History, logs: Mapping[Stream, FinalLog], excuses: Excuse
         found += _of_real_time(stream, writes[stream], excuses)
         if log is not None:
             found += _of_the_end(stream, writes[stream], polls[stream], log, excuses)
+    found += _of_group_readings(history, logs, excuses)
     found += _of_commits(history, excuses)
     found += _of_stale_commits(history, excuses)
     found += _of_owners(history.ownerships, excuses)
@@ -280,6 +282,27 @@ def _of_real_time(stream: Stream, writes: Sequence[Write], excuses: Excuses) -> 
 
 
 # --- groups -----------------------------------------------------------------------------------------------------------
+
+
+def _of_group_readings(history: History, logs: Mapping[Stream, FinalLog], excuses: Excuses) -> Iterator[Anomaly]:
+    """Members commit what they got, and the next one goes on there. In a later life of a topic they may go on where
+    they were in the one before; where a disaster took records, others may stand in their place."""
+    read: dict[tuple[str, Stream], set[int]] = defaultdict(set)
+    for poll in history.polls:
+        read[poll.group, poll.stream].update(offset for offset, _ in poll.records)
+    committed: dict[tuple[str, Stream], int] = defaultdict(int)
+    for commit in history.commits:
+        if commit.outcome is Outcome.OK:
+            key = commit.group, commit.stream
+            committed[key] = max(committed[key], commit.offset)
+    for (group, stream), end in committed.items():
+        log = logs.get(stream)
+        if log is None or stream.life > 1 or excuses.disasters_s.get(stream):
+            continue
+        missed = [each for each in log.records if log.start_offset <= each < end and each not in read[group, stream]]
+        if missed:
+            text = f"it has committed {end}, and nobody got what stands at {sorted(missed)[:5]}"
+            yield Anomaly("passed-over", f"group {group}, {stream}", text)
 
 
 def _of_commits(history: History, excuses: Excuses) -> Iterator[Anomaly]:

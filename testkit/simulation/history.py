@@ -58,13 +58,14 @@ class Write:
 @dataclass(slots=True)
 class Poll:
     """Records that one consumer got of one stream in one go. reading: the number of its uninterrupted reading, which
-    begins anew with each assignment, seek or reset."""
+    begins anew with each assignment, seek or reset. group: for which it read, if for one."""
 
     process: str
     stream: Stream
     reading: int
     at_s: float
     records: list[tuple[int, bytes]]
+    group: str = ""
 
 
 @dataclass(slots=True)

@@ -103,7 +103,8 @@ class Member:
             # What was fetched before its topic was deleted may be handed out when there is a new one of that name.
             for life, of_life in groupby(values, key=lambda each: life_of(each[1])):
                 self._lives[tp] = life
-                poll = Poll(self.name, Stream(tp, life), self._readings[tp], now_s, list(of_life))
+                stream = Stream(tp, life)
+                poll = Poll(self.name, stream, self._readings[tp], now_s, list(of_life), self._group.name)
                 self._world.history.polls.append(poll)
 
     async def seek_to_committed(self) -> None:

@@ -183,6 +183,21 @@ def test_a_committed_offset_that_lies_below_an_acknowledged_one_is_a_regress() -
     assert names(of, None, Excuses(disasters_s={OFFSETS: [1.5]})) == ["committed-offset-regress"]
 
 
+def test_what_a_group_has_committed_one_of_its_members_has_got() -> None:
+    polls = (
+        replace(poll(0), group="g"),
+        replace(poll(2, reading=2), process="c2", group="g"),
+        poll(0, 1, 2, reading=3),
+    )
+    of = history(*WELL, polls=polls)
+    of.commits = [Commit("c1", "g", STREAM, 1, 1, 2, Outcome.OK)]
+    assert names(of, log(0, 1, 2)) == []
+    of.commits.append(Commit("c2", "g", STREAM, 3, 1, 2, Outcome.OK))
+    assert names(of, log(0, 1, 2)) == ["passed-over"]
+    assert names(of, FinalLog(2, {2: b"v2"})) == [], "it was deleted"
+    assert names(of, log(0, 1, 2), Excuses(disasters_s={STREAM: [1]})) == []
+
+
 def test_what_is_asked_before_a_commit_is_answered_may_be_either() -> None:
     of = History(
         commits=[Commit("c1", "g", STREAM, 10, 1, 5, Outcome.OK)], committed=[Committed("c2", "g", STREAM, -1, 4, 6)]
