@@ -25,7 +25,7 @@ from strandline.testkit.simulation.world import World
 
 CAUGHT_UP_WITHIN_S = 60.0
 LOOK_INTERVAL_S = 0.5
-PAUSE_S = 0.5
+PAUSE_S = 1.0
 """Between two polls of a member."""
 MAX_POLL_INTERVAL_MS = 8_000
 TOO_LONG_S = 9.0
@@ -39,6 +39,7 @@ SETTINGS: dict[str, Any] = {
     "request_timeout_ms": 2_000,
     "default_api_timeout_ms": 4_000,
     "fetch_min_bytes": 10_000,
+    "fetch_max_wait_ms": 1_000,
 }
 
 
