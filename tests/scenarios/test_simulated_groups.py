@@ -12,7 +12,7 @@ from strandline.testkit.simulation.workloads import groups
 
 
 def without_faults(length_s: float) -> Report:
-    options = draw_options(4, (), (), length_s=length_s)
+    options = draw_options(5, (), (), length_s=length_s)
     return simulate(replace(options, workloads=("groups",)))
 
 

@@ -20,6 +20,8 @@ from strandline.testkit.simulation.world import World
 ASK_TIMEOUT_MS = 3_000
 POLL_TIMEOUT_MS = 500
 PAUSE_AFTER_AN_ERROR_S = 0.2
+POLLS_WHILE_CUT_OFF = 20
+"""None of them has anything after the first."""
 
 
 @dataclass(eq=False)
@@ -61,6 +63,16 @@ class Member:
         """It leaves in order, and joins as a new member."""
         await self._consumer.unsubscribe()
         self.subscribe()
+
+    async def be_cut_off(self) -> None:
+        """Its machine reaches nobody for longer than a session lasts, and it does not know: what it commits then is
+        that of a member that is none any more."""
+        network, machine = self._world.cluster.network, self.name.rpartition(".")[0]
+        network.isolate(machine)
+        for _ in range(POLLS_WHILE_CUT_OFF):
+            await self.poll()
+        network.heal(machine)
+        await self.commit()
 
     def ended(self) -> None:
         """It is gone, in order or not."""

@@ -98,6 +98,7 @@ DOINGS: dict[str, tuple[int, Callable[[Member], Awaitable[object]]]] = {
     "ask what is committed": (5, Member.committed),
     "leave and join": (2, Member.rejoin),
     "do not poll": (1, _do_not_poll),
+    "be cut off": (2, Member.be_cut_off),
 }
 """What a member does after a poll, and how often among the others."""
 ENDS = {"leave": 2, "vanish": 2}
