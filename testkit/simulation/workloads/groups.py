@@ -38,6 +38,7 @@ SETTINGS: dict[str, Any] = {
     "max_poll_interval_ms": MAX_POLL_INTERVAL_MS,
     "request_timeout_ms": 2_000,
     "default_api_timeout_ms": 4_000,
+    "metadata_max_age_ms": 10_000,
     "fetch_min_bytes": 10_000,
     "fetch_max_wait_ms": 1_000,
 }
