@@ -223,13 +223,14 @@ def _late(stream: Stream, writes: Mapping[Stream, Sequence[Write]]) -> Iterator[
 
 def _of_readings(stream: Stream, polls: Sequence[Poll], log: FinalLog | None, excuses: Excuses) -> Iterator[Anomaly]:
     offsets = sorted(log.records) if log is not None and not log.is_compacted else []
-    last: dict[tuple[str, int], tuple[int, float]] = {}
+    last: dict[tuple[str, int], tuple[int, float, bytes]] = {}
     for poll in polls:
         key = (poll.process, poll.reading)
-        for offset, _ in poll.records:
-            before, before_s = last.get(key, (-1, poll.at_s))
-            last[key] = (offset, poll.at_s)
-            if before < 0 or excuses.is_between(stream, before_s, poll.at_s):
+        for offset, value in poll.records:
+            before, before_s, value_before = last.get(key, (-1, poll.at_s, b""))
+            last[key] = (offset, poll.at_s, value)
+            # A client may have had it for long when a poll gave it: it may be gone by then.
+            if before < 0 or value_before in excuses.gone or excuses.is_between(stream, before_s, poll.at_s):
                 continue
             if offset <= before:
                 yield Anomaly("nonmonotonic-poll", str(stream), f"{poll.process} got {offset} behind {before}")

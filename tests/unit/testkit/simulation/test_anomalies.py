@@ -122,6 +122,14 @@ def test_a_record_whose_last_copy_a_disaster_took_is_not_lost_and_its_offset_may
     assert names(of, found, Excuses(gone={b"v2"}, disasters_s={STREAM: [55]})) == []
 
 
+def test_a_record_may_be_handed_out_after_the_disaster_that_took_it_and_its_reader_goes_back_then() -> None:
+    of = history(*WELL, write(9, 1), polls=(poll(0, 1, 2), poll(1, at_s=60, values={1: b"v9"})))
+    found = log(0, 9)
+    gone = {b"v1", b"v2"}
+    assert names(of, found, Excuses(gone=gone, disasters_s={STREAM: [40]})) == []
+    assert names(of, found, Excuses(gone={b"v1"}, disasters_s={STREAM: [40]})).count("nonmonotonic-poll") == 1
+
+
 def test_what_one_broker_alone_had_acknowledged_may_be_lost_where_the_caller_says_so() -> None:
     assert names(history(*WELL), log(0, 1), Excuses(weak={b"v2"})) == []
 
