@@ -50,7 +50,9 @@ class Strikes:
     async def _strike(self, fault: Fault) -> None:
         brokers = self.brokers(fault)
         if fault.target == "controller":  # whoever that is by the time when it is undone
-            fault = fault._replace(target=str(brokers[0]) if brokers else "")
+            if not brokers:
+                return
+            fault = fault._replace(target=str(brokers[0]))
         if not all(self.cluster.nodes[each].is_up and each not in self.struck for each in brokers):
             return
         struck = Struck(fault, common_time())
