@@ -119,7 +119,7 @@ def draw_options(
         tuple(each for each in workloads if random.Random(f"{seed}/has {each}").random() < 0.5),
         faults_per_minute=faults_per_minute if any(weights.values()) else 0.0,
         longest_fault_s=chance.choice((2.0, 8.0, 15.0)),
-        write_pause_s=chance.choice((0.2, 0.5, 1.0, 2.0)),
+        write_pause_s=chance.choice((0.3, 0.5, 1.0, 2.0, 2.0, 4.0)),
         latency_s=chance.choice((0.001, 0.001, 0.02)),
         jitter_s=chance.choice((0.0, 0.0, 0.01)),
         disk_delay_s=chance.choice((0.0, 0.0, 0.005)),
