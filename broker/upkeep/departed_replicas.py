@@ -5,7 +5,8 @@ whose disk refused, or whose controller died in between, finds out from the meta
 of which this broker is no replica, at an epoch that is at least as late as all that it knows of it.
 
 Metadata alone delete nothing: they may come from an old copy of ZooKeeper, by which others are the replicas that have
-nothing any more. So
+nothing any more; and records without a topic id may be of another topic of that name, so they stay, and a line tells
+the operator. So
 
 1 a log with a later epoch than the metadata is left alone, and one that was given a role with a later epoch
 2 the leader is asked, at the very epoch of the metadata, where the epochs of this log end in its own. It has to have
@@ -134,6 +135,15 @@ class DepartedReplicas:
                 "their folders while the broker is stopped",
             )
 
+    def _tell_nameless(self, tp: TopicPartition) -> None:
+        """That a topic has its name is no proof: records may be of one that was deleted, or made anew elsewhere."""
+        self._limited.warning(
+            f"nameless {tp}",
+            "a replica that other brokers have is kept: nothing says of which topic its records are",
+            partition=str(tp),
+            remedy="if they are not missed, remove its folder while the broker is stopped",
+        )
+
     async def run(self) -> None:
         while True:
             await self._wake.wait()
@@ -184,9 +194,12 @@ class DepartedReplicas:
         if log is None or topic is None or state is None:
             return None
         is_empty = log.log_start_offset == log.log_end_offset
-        if log.topic_id != topic.topic_id and not (is_empty and log.topic_id is None):  # power went before it was noted
+        if log.topic_id not in (None, topic.topic_id):
             return None
         if self._replicas.broker_id in state.replicas or not state.replicas or log.last_epoch > state.leader_epoch:
+            return None
+        if log.topic_id is None and not is_empty:  # power went before its id was on the disk, or it never had one
+            self._tell_nameless(tp)
             return None
         partition = self._replicas.partitions.get(tp)
         if partition is not None and partition.leader_epoch > state.leader_epoch:

@@ -23,6 +23,8 @@ from strandline.testkit.simulation.world import World
 
 COME_TO_REST_S = 90.0
 LOOK_INTERVAL_S = 0.25
+KEPT = "a replica that other brokers have is kept"
+"""What an operator is told of records that may be of another topic."""
 
 
 async def come_to_rest(world: World) -> list[str]:
@@ -92,6 +94,11 @@ def folders_left(world: World, layout: Mapping[TopicPartition, Sequence[int]]) -
 def _is_kept(world: World, broker: int, name: str) -> bool:
     """Whether it waits for an operator, who was told. A broker that was away, or came back with the disk of a backup,
     cannot tell whether what it has of an earlier life of a topic is the last copy of it: the topic was deleted when
-    this broker held nothing of it any more, by the cluster's word."""
-    was_away = world.cluster.nodes[broker].lives > 1
-    return was_away and name.endswith(STRAY_SUFFIX) and any(name in line for line in world.cluster.history)
+    this broker held nothing of it any more, by the cluster's word. What lost its topic id with the power may be one."""
+    node = world.cluster.nodes[broker]
+    if node.lives == 1:
+        return False
+    if name.endswith(STRAY_SUFFIX):
+        return any(name in line for line in world.cluster.history)
+    told = f'{node.name} {{"partition":"{name}"'
+    return any(told in line and KEPT in line for line in world.cluster.history)

@@ -231,7 +231,7 @@ async def test_an_empty_log_goes_whatever_it_was_told(site: ReplicaSite, autojum
 
 
 @pytest.mark.parametrize("count", [0, 5])
-async def test_of_logs_without_a_topic_id_only_an_empty_one_goes(
+async def test_of_logs_without_a_topic_id_only_an_empty_one_goes_and_an_operator_is_told_of_the_others(
     count: int, site: ReplicaSite, autojump_clock: MockClock
 ) -> None:
     """The power went before `partition.metadata` was on the disk, and the partition moved away meanwhile."""
@@ -246,6 +246,8 @@ async def test_of_logs_without_a_topic_id_only_an_empty_one_goes(
     departures.moved()
     assert await departures.departed.remove_all()
     assert departures.is_there == bool(count)
+    kept = "a replica that other brokers have is kept: nothing says of which topic its records are"
+    assert (kept in site.event_names()) == bool(count)
 
 
 async def test_a_disk_that_refuses_is_tried_again(
