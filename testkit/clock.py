@@ -95,7 +95,10 @@ class _NodeDeadlines(Deadlines):
 
 def _node_of(cancel_scope: CancelScope) -> NodeTasks | None:
     status = cancel_scope._cancel_status
-    return next((task.context.get(NODE) for task in status._tasks), None) if status is not None else None
+    if status is not None:
+        for task in status._tasks:
+            return task.context.get(NODE)
+    return None
 
 
 def _common(deadline: float, node: NodeTasks | None) -> float:

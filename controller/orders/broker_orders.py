@@ -42,10 +42,13 @@ T = TypeVar("T")
 
 
 class ClusterWide(NamedTuple):
-    """What every word to a broker says whole: who lives, and which deletions something holds up (topic → what)."""
+    """What every word to a broker says whole: who lives, and which deletions something holds up (topic → what).
+    suspects: who is registered and does not answer just now. One may lead since nobody else has everything; followers
+    get its address, or they would lack it once it answers again."""
 
     live: tuple[LiveBroker, ...]
     unfinished_deletions: Mapping[str, str] = MappingProxyType({})
+    suspects: tuple[LiveBroker, ...] = ()
 
 
 @dataclass(slots=True)
@@ -105,7 +108,8 @@ class OrderBuilder:
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         live = tuple(context.brokers[broker_id] for broker_id in sorted(context.brokers))
-        self.cluster_wide = ClusterWide(live, context.unfinished_deletions)
+        suspects = tuple(context.suspects[broker_id] for broker_id in sorted(context.suspects))
+        self.cluster_wide = ClusterWide(live, context.unfinished_deletions, suspects)
         self.by_broker: dict[int, BrokerOrders] = {}
 
     def _orders_of(self, broker_id: int) -> BrokerOrders:
@@ -210,19 +214,18 @@ def requests_of(
     sender = (controller_id, controller_epoch, broker_epoch)
     if metadata_first:
         yield from _update_metadata(orders, sender, cluster_wide)
-        yield from _leader_and_isr(orders, sender, cluster_wide.live)
+        yield from _leader_and_isr(orders, sender, cluster_wide)
     else:
-        yield from _leader_and_isr(orders, sender, cluster_wide.live)
+        yield from _leader_and_isr(orders, sender, cluster_wide)
         yield from _update_metadata(orders, sender, cluster_wide)
     for part in _slices(orders.stop):
         yield StopReplicaRequest(*sender, partition_states=list(part.values()))
 
 
-def _leader_and_isr(
-    orders: BrokerOrders, sender: tuple[int, int, int], live: tuple[LiveBroker, ...]
-) -> Iterator[Request]:
+def _leader_and_isr(orders: BrokerOrders, sender: tuple[int, int, int], cluster_wide: ClusterWide) -> Iterator[Request]:
     addresses = {
-        b.broker_id: LiveLeader(b.broker_id, b.inter_broker.host, b.inter_broker.port, b.broker_key) for b in live
+        b.broker_id: LiveLeader(b.broker_id, b.inter_broker.host, b.inter_broker.port, b.broker_key)
+        for b in (*cluster_wide.live, *cluster_wide.suspects)
     }
     for part in _slices(orders.leader_and_isr):
         topics: dict[tuple[str, TopicId], LeaderAndIsrTopicState] = {}

@@ -25,7 +25,7 @@ from strandline.testkit.simulation.god_view import GodView
 from strandline.testkit.simulation.history import Outcome, Stream, Write
 from strandline.testkit.simulation.world import World
 
-LOOK_INTERVAL_S = 0.05
+LOOK_INTERVAL_S = 0.1
 
 
 class Losses:

@@ -270,6 +270,22 @@ async def test_the_last_of_an_isr_loses_nothing_by_an_alarm(is_alive: bool, auto
         await check_at_the_end(cluster, ledger, [2, 3])
 
 
+async def test_who_starts_during_an_alarm_follows_the_suspected_leader_once_it_answers(autojump_clock) -> None:
+    async with cluster_with_topic([2, 3], min_insync_replicas=1) as (cluster, producer, ledger):
+        cluster.crash(3)
+        await cluster.until(lambda: cluster.isr(T0) == [2], "the last of its ISR")
+        await ledger.produce(producer, T0, numbered("alone", 10))
+        cluster.refuse(2)
+        before = suspicions(cluster)
+        await cluster.until(lambda: suspicions(cluster) > before, "it is suspected")
+        await cluster.start_broker(3)
+        await trio.sleep(1)
+        assert cluster.leader(T0) == 2
+        cluster.take_connections(2)
+        await ledger.produce(producer, T0, numbered("after", 5))
+        await check_at_the_end(cluster, ledger, [2, 3])
+
+
 async def test_where_all_others_refuse_the_controller_misses_nobody(autojump_clock) -> None:
     async with cluster_with_topic([2, 1, 3]) as (cluster, _, ledger):
         async with under_load(cluster, ledger):

@@ -12,7 +12,7 @@ from strandline.testkit.simulation.history import EndOffset, Stream
 from strandline.testkit.simulation.kafka_access import KafkaAccess, Unanswered
 from strandline.testkit.simulation.world import TopicLife, World
 
-PAUSE_S = 0.7
+PAUSE_S = 2.0
 FIRST_WITH_EPOCHS = 4
 
 

@@ -22,6 +22,13 @@ STRAY_LOGS = "test_stray_logs.py"
 SUSPICION = "../unit/controller/term/test_suspicion.py"
 MUTANTS = [
     Mutant(
+        "followers are not told where a suspected leader is",
+        "controller/orders/broker_orders.py",
+        "        for b in (*cluster_wide.live, *cluster_wide.suspects)\n",
+        "        for b in cluster_wide.live\n",
+        ("test_fast_fail_over.py", "test_who_starts_during_an_alarm"),
+    ),
+    Mutant(
         "who is only suspected is given up like who is dead",
         "controller/planning/planner.py",
         "    if any(member in context.suspects for member in missed):\n",
