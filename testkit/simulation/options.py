@@ -85,7 +85,7 @@ def draw_options(
     small = chance.random() < 0.7
     config = {
         "replica.lag.time.max.ms": str(chance.choice((1_500, 2_000, 4_000))),
-        "replica.fetch.wait.max.ms": "500",
+        "replica.fetch.wait.max.ms": str(chance.choice((500, 1_000))),
         "unclean.recovery.strategy": chance.choice(("balanced", "balanced", "none")),
         "log.segment.bytes": str(chance.choice((1_000, 4_000, 20_000))) if small else "1000000",
         "log.index.interval.bytes": str(chance.choice((1, 500))) if small else "4096",

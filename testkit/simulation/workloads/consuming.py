@@ -35,7 +35,7 @@ async def _consume(world: World, name: str, topic: str) -> None:
             await consumer.assign(stream.tp for stream in life.streams)
             while not world.is_over and life.is_open and life.partitions == partitions:
                 try:
-                    found = await consumer.poll(timeout_ms=500)
+                    found = await consumer.poll(timeout_ms=2_000)
                 except ClientError:
                     await trio.sleep(0.2)
                     continue
