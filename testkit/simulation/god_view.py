@@ -11,7 +11,7 @@ is seen again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -128,9 +128,13 @@ class GodView:
         for key in [key for key in self._seen if key[0] == node]:
             del self._seen[key]
 
-    def last_copy_gone(self, tp: TopicPartition, offset: int) -> None:
+    def copies_left(self, tp: TopicPartition, left: Set[int], gone: Set[int]) -> None:
+        """What stands at these offsets is left on some disk; a disaster took the last copies of others. What was
+        deleted before is on none, and with the last log the knowledge of that is gone, too."""
         if tp in self._lives:
-            self._committed((tp, self._lives[tp])).lose_from(offset)
+            committed = self._committed((tp, self._lives[tp]))
+            committed.lose_from(min(gone, default=committed.high_watermark))
+            committed.lose_below(min(left, default=committed.high_watermark))
 
     # --- who has what ------------------------------------------------------------------------------------------------
 

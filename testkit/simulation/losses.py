@@ -81,9 +81,11 @@ class Losses:
         for stream in streams:
             after = self._copies(stream)
             gone = before[stream] - after
+            self._god_view.copies_left(stream.tp, {offset for offset, _ in after}, {offset for offset, _ in gone})
+            if not after:  # nobody knows where the log was: its offsets are given out again, deleted ones included
+                self._world.excuses.gone |= {w.value for w in self._world.history.writes if w.stream == stream}
             if gone:
                 self._world.excuses.gone |= {value for _, value in gone}
-                self._god_view.last_copy_gone(stream.tp, min(offset for offset, _ in gone))
                 self.disasters_s[stream].append(common_time())
                 self._world.sometimes["records gone with their last copy"] += len(gone)
 

@@ -77,6 +77,12 @@ class Committed(Shadow):
         self.cut(offset)
         self.high_watermark = min(self.high_watermark, offset)
 
+    def lose_below(self, offset: int) -> None:
+        """Nothing of it is on any disk."""
+        del self.entries[: bisect_right(self.entries, offset, key=NEXT)]
+        if not self.entries:
+            self.high_watermark = 0
+
     def missing_in(self, other: Shadow, start_offset: int) -> Entry | None:
         """The first batch that ends above `start_offset` and that the other log does not have as it is here."""
         if self.is_compacted:

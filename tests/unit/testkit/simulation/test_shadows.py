@@ -1,0 +1,57 @@
+"""The god's copy of a log, and what is committed of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.testkit.simulation.shadows import Committed, Entry, Shadow
+
+ENTRIES = [Entry(0, 3, 0, 11), Entry(3, 4, 0, 12), Entry(6, 8, 2, 13)]
+"""A gap is what compaction leaves."""
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "found"),
+    [(0, 8, ENTRIES), (0, 3, ENTRIES[:1]), (2, 4, ENTRIES[:2]), (4, 6, []), (7, 9, ENTRIES[2:])],
+)
+def test_batches_between_two_offsets_are_those_with_an_offset_in_there(
+    start: int, end: int, found: list[Entry]
+) -> None:
+    assert list(Shadow(ENTRIES).between(start, end)) == found
+
+
+def test_a_cut_takes_whole_batches() -> None:
+    shadow = Shadow(ENTRIES)
+    assert shadow.cut(7) == ENTRIES[2:]
+    assert shadow.entries == ENTRIES[:2]
+    assert shadow.cut(4) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "start", "missing"),
+    [
+        (ENTRIES, 0, None),
+        (ENTRIES[:2], 0, ENTRIES[2]),
+        (ENTRIES[1:], 0, ENTRIES[0]),
+        (ENTRIES[1:], 3, None),
+        ([*ENTRIES[:2], Entry(6, 8, 3, 13)], 0, ENTRIES[2]),
+        ([*ENTRIES[:2], Entry(6, 8, 2, 99)], 0, ENTRIES[2]),
+    ],
+)
+def test_what_is_committed_has_to_be_there_with_its_epoch_and_bytes(
+    other: list[Entry], start: int, missing: Entry | None
+) -> None:
+    committed = Committed()
+    committed.grow(ENTRIES, 8)
+    assert committed.missing_in(Shadow(other), start) == missing
+
+
+def test_what_a_disaster_took_is_not_asked_for_any_more() -> None:
+    committed = Committed()
+    committed.grow(ENTRIES, 8)
+    committed.lose_from(6)
+    assert (committed.entries, committed.high_watermark) == (ENTRIES[:2], 6)
+    committed.lose_below(3)
+    assert (committed.entries, committed.high_watermark) == (ENTRIES[1:2], 6)
+    committed.lose_below(6)
+    assert (committed.entries, committed.high_watermark) == ([], 0)
