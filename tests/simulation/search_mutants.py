@@ -10,10 +10,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from scenarios.mutants.mutant import Mutant
 from simulation.mutants import LENGTH_S, MUTANTS
+from strandline.testkit.simulation.findings import name_of
 from support.mutated_sources import ROOT, copy_of_the_sources
 
 
@@ -32,9 +34,16 @@ def first_finding(mutant: Mutant, first: int, last: int) -> tuple[int, str] | No
     return (found[0], found[1]) if found is not None else None
 
 
+def line_of(mutant: Mutant, first: int, last: int) -> str:
+    found = first_finding(mutant, first, last)
+    told = "None" if found is None else f"({found[0]}, {name_of(found[1])!r}),  # {found[1]:.200}"
+    return f"{mutant.name!r}: {told}"
+
+
 if __name__ == "__main__":
     first, _, last = sys.argv[1].partition("-")
     part = sys.argv[2] if len(sys.argv) > 2 else ""
-    for mutant in MUTANTS:
-        if part in mutant.name:
-            print(f"{mutant.name!r}: {first_finding(mutant, int(first), int(last))!r:.300}", flush=True)
+    mutants = [mutant for mutant in MUTANTS if part in mutant.name]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for line in pool.map(lambda mutant: line_of(mutant, int(first), int(last)), mutants):
+            print(line, flush=True)
