@@ -44,6 +44,8 @@ class Replicas:
         """Those led here in which somebody may lag or is about to join: `isr_checks` look at no others. A partition
         enters by itself, whatever happens to it."""
         self.controller_epoch = -1
+        self._metadata_told_at = (-1, 0)
+        """Controller epoch, and when in it what was heard last was written."""
         self.is_leaving = False
         """This broker stops, and hands its leaderships over."""
         self._changes = changes
@@ -72,10 +74,15 @@ class Replicas:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER, partition.leader_id, partition.leader_epoch
 
     def update_metadata(self, request: UpdateMetadataRequest) -> bool:
-        """Take over the controller's view; False when it comes from a controller of the past."""
+        """Take over the controller's view; False when it comes from a controller of the past. What it has said itself
+        before the last that was heard changes nothing any more (invariant 32)."""
         if request.controller_epoch < self.controller_epoch:
             return False
         self.controller_epoch = request.controller_epoch
+        told_at = request.controller_epoch, request.told_at_us
+        if told_at < self._metadata_told_at:
+            return True
+        self._metadata_told_at = told_at
         deleted = self.metadata.update(request)
         for told in self._told_of_deletions if deleted else ():
             told(deleted)

@@ -209,15 +209,17 @@ def requests_of(
     broker_epoch: int,
     cluster_wide: ClusterWide,
     metadata_first: bool,
+    now_us: int,
 ) -> Iterator[Request]:
-    """The requests that say them, in the sequence in which they have to go."""
+    """The requests that say them, in the sequence in which they have to go. now_us: by the controller's monotonic
+    clock."""
     sender = (controller_id, controller_epoch, broker_epoch)
     if metadata_first:
-        yield from _update_metadata(orders, sender, cluster_wide)
+        yield from _update_metadata(orders, sender, cluster_wide, now_us)
         yield from _leader_and_isr(orders, sender, cluster_wide)
     else:
         yield from _leader_and_isr(orders, sender, cluster_wide)
-        yield from _update_metadata(orders, sender, cluster_wide)
+        yield from _update_metadata(orders, sender, cluster_wide, now_us)
     for part in _slices(orders.stop):
         yield StopReplicaRequest(*sender, partition_states=list(part.values()))
 
@@ -239,7 +241,7 @@ def _leader_and_isr(orders: BrokerOrders, sender: tuple[int, int, int], cluster_
 
 
 def _update_metadata(
-    orders: BrokerOrders, sender: tuple[int, int, int], cluster_wide: ClusterWide
+    orders: BrokerOrders, sender: tuple[int, int, int], cluster_wide: ClusterWide, now_us: int
 ) -> Iterator[Request]:
     if not orders.tells_metadata:
         return
@@ -259,7 +261,7 @@ def _update_metadata(
         for (name, _), (topic_id, state) in part.items():
             topic = topics.setdefault((name, topic_id), UpdateMetadataTopicState(name, topic_id, []))
             topic.partition_states.append(state)
-        yield UpdateMetadataRequest(*sender, list(topics.values()), brokers, unfinished, all_topics)
+        yield UpdateMetadataRequest(*sender, list(topics.values()), brokers, unfinished, all_topics, now_us)
         all_topics = None
 
 

@@ -150,6 +150,7 @@ class BrokerSender:
                     broker_epoch=self.broker.epoch,
                     cluster_wide=self._cluster_wide,
                     metadata_first=self._metadata_first,
+                    now_us=round(trio.current_time() * 1e6),
                 ):
                     self.queue_times.record_s(trio.current_time() - since_s)
                     await self._exchange(request)

@@ -163,7 +163,8 @@ class UpdateMetadataResponse(Message, frozen=True, array_like=True, gc=False):
 class UpdateMetadataRequest(Request, frozen=True, array_like=True, gc=False):
     """What every broker answers Metadata from. `live_brokers` and `unfinished_deletions` are complete each time,
     `topic_states` is a change set. `all_topics`: the names of all that there are, in a controller's first word to a
-    broker, which may have been away when others went; None: no news."""
+    broker, which may have been away when others went; None: no news. told_at_us: when it was written, by the monotonic
+    clock of the controller; TCP may bring what was written on a connection that was given up behind what followed."""
 
     controller_id: Int32
     controller_epoch: Int32
@@ -172,6 +173,7 @@ class UpdateMetadataRequest(Request, frozen=True, array_like=True, gc=False):
     live_brokers: list[UpdateMetadataBroker]
     unfinished_deletions: list[UnfinishedDeletion] = []
     all_topics: list[str] | None = None
+    told_at_us: Int64 = 0
 
 
 LEADER_DURING_DELETE = -2

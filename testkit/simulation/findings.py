@@ -19,11 +19,10 @@ def line_of(finding: str) -> str:
 
 
 def name_of(finding: str) -> str:
-    """Numbers in it are those of one run: they do not count."""
+    """`lost-write`, `invariant 26`."""
     line = line_of(finding)
     time = _TIME.match(line)
-    name, _, _ = line[time.end() if time else 0 :].partition(": ")
-    return re.sub(r"\d+", "#", name)
+    return line[time.end() if time else 0 :].partition(": ")[0]
 
 
 def ended_by(failure: BaseException) -> str:

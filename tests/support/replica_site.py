@@ -356,6 +356,7 @@ class ReplicaSite:
         topic: str = "t",
         topic_id: TopicId = TOPIC_ID,
         controller_epoch: int = 1,
+        told_at_us: int = 0,
     ) -> bool:
         """Send UpdateMetadata: every broker has the listeners PLAINTEXT (host `b<n>`) and INTERNAL (host `i<n>`)."""
         brokers = [
@@ -367,7 +368,8 @@ class ReplicaSite:
             for n in alive
         ]
         topics = [UpdateMetadataTopicState(topic, topic_id, list(states))] if states else []
-        return self.replicas.update_metadata(UpdateMetadataRequest(9, controller_epoch, 1, topics, brokers))
+        request = UpdateMetadataRequest(9, controller_epoch, 1, topics, brokers, told_at_us=told_at_us)
+        return self.replicas.update_metadata(request)
 
     # --- clients and other replicas ------------------------------------------------------------------------------
 

@@ -20,6 +20,13 @@ WRONG_FOLDERS = "test_wrong_folders.py"
 LOWERED_MINIMUM = "test_lowered_minimum.py"
 MUTANTS = [
     Mutant(
+        "what a controller told before counts when it arrives late",
+        "broker/replication/replicas.py",
+        "        if told_at < self._metadata_told_at:\n            return True\n",
+        "",
+        ("../unit/broker/replication/test_replicas.py", "test_what_a_controller_told_before"),
+    ),
+    Mutant(
         "a broker does not find out that its replica has moved",
         "broker/upkeep/departed_replicas.py",
         "                    self._wake.set()\n                    if state.leader",

@@ -31,6 +31,31 @@ def codes(response) -> list[int]:
     return [error.error_code for error in response.partition_errors]
 
 
+# --- UpdateMetadata --------------------------------------------------------------------------------------------
+
+
+def metadata(*isr: int) -> UpdateMetadataPartitionState:
+    return UpdateMetadataPartitionState(0, 1, 1, 4, list(isr), len(isr), [1, 2, 3])
+
+
+async def test_what_a_controller_told_before_changes_nothing_when_it_arrives_late(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    """It was sent on a connection that was given up, and TCP repeated it."""
+    assert site.update_metadata(metadata(1, 2, 3), told_at_us=2_000)
+    assert site.update_metadata(metadata(1), alive=[1], told_at_us=1_000)
+    known = site.replicas.metadata
+    assert known.partition("t", 0).isr == [1, 2, 3] and sorted(known.brokers) == [1, 2, 3]
+    assert site.update_metadata(metadata(1, 2), told_at_us=2_000), "a part of the same"
+    assert known.partition("t", 0).isr == [1, 2]
+
+
+async def test_a_new_controller_has_a_clock_of_its_own(site: ReplicaSite, autojump_clock: MockClock) -> None:
+    assert site.update_metadata(metadata(1, 2, 3), told_at_us=2_000)
+    assert site.update_metadata(metadata(1), controller_epoch=2, told_at_us=10)
+    assert site.replicas.metadata.partition("t", 0).isr == [1]
+
+
 # --- LeaderAndIsr ----------------------------------------------------------------------------------------------
 
 

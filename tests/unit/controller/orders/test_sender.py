@@ -60,6 +60,7 @@ def all_of(orders: BrokerOrders, metadata_first: bool = False) -> list[Request]:
             broker_epoch=102,
             cluster_wide=LIVE,
             metadata_first=metadata_first,
+            now_us=1,
         )
     )
 

@@ -162,6 +162,7 @@ def test_no_plan_fails_and_all_that_is_planned_can_be_read_again(
                 broker_epoch=1,
                 cluster_wide=builder.cluster_wide,
                 metadata_first=True,
+                now_us=1,
             ):
                 check_that_it_travels(request)
         context.remove_broker(broker_id)

@@ -12,7 +12,7 @@ from strandline.testkit.simulation.findings import ended_by, line_of, name_of
     [
         ("lost-write: all-0: b'all/1/producer-all/7' was acknowledged at 6", "lost-write"),
         ("12.3456 isr-behind: all-0: broker 2 lacks 7", "isr-behind"),
-        ("broker 2 is somewhere", "broker # is somewhere"),
+        ("12.5 invariant 26: t-0: its state", "invariant 26"),
         ("KeyError: /x/y.py:12: 'a'\nTraceback: none", "KeyError"),
     ],
 )
