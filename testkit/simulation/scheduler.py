@@ -9,6 +9,7 @@ that depends on what the interpreter did before.
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -16,6 +17,7 @@ from typing import TypeVar
 import trio
 import trio._core._run as trio_run
 
+from strandline.storage.disk import checkpoints
 from strandline.testkit.clock import SimulationClock
 
 T = TypeVar("T")
@@ -48,6 +50,7 @@ def run_seeded(seed: int, main: Callable[[SimulationClock], Awaitable[T]]) -> T:
 def _seeded(seed: int) -> Iterator[None]:
     module, state = vars(trio_run), trio_run._r.getstate()
     allowed = module["_ALLOW_DETERMINISTIC_SCHEDULING"]
+    vars(checkpoints)["_temporary_numbers"] = itertools.count()  # they are seen in the errors of a disk
     was_collecting = gc.isenabled()
     module["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
     trio_run._r.seed(seed)

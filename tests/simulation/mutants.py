@@ -180,6 +180,12 @@ NAMED = (
     "a rejected joiner is waited for where its past life ended",
     "brokers wait for TCP after a cut",
 )
-CAUGHT: dict[str, tuple[int, str]] = {}
+CAUGHT = {
+    "truncate to the high watermark": (1, "invariant 1"),
+    "version -1 in the compare-and-set": (1, "invariant 12"),
+    "acknowledged at the append": (1, "inconsistent-offsets"),
+    "no check of the incarnation": (1, "invariant 10"),
+    "no check of the controller's epoch in its transactions": (1, "invariant 26"),
+}
 """Mutant → a seed that shows it, and the name of what it shows first."""
 MUTANTS = [*(mutant for mutant in OF_REGRESSIONS if mutant.name in NAMED), *OWN]
