@@ -9,6 +9,7 @@ options, script ──> World ──> workloads + faults ──> come to rest �
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 import trio
 
 from strandline.testkit.clock import SimulationClock
-from strandline.testkit.cluster import MemoryCluster
+from strandline.testkit.cluster import CLIENT, MemoryCluster
 from strandline.testkit.environment import VirtualWallClock
 from strandline.testkit.node_tasks import NodeTasks
 from strandline.testkit.simulation.counters import count_events, counting
@@ -143,8 +144,15 @@ class _Run:
 
 def _cluster(options: Options) -> MemoryCluster:
     cluster = MemoryCluster(
-        options.brokers, seed=options.seed, network_latency_s=options.latency_s, config=dict(options.config)
+        options.brokers,
+        seed=options.seed,
+        network_latency_s=options.latency_s,
+        zookeeper_latency_s=options.zookeeper_latency_s,
+        config=dict(options.config),
     )
+    places = (CLIENT, *(node.name for node in cluster.nodes.values()))
+    for source, destination in itertools.permutations(places, 2):
+        cluster.network.link(source, destination).jitter_s = options.jitter_s
     for node, rate, skew_ms in zip(cluster.nodes.values(), options.clock_rates, options.wall_skews_ms, strict=True):
         node.tasks = NodeTasks(node.name, offset_s=1000.0 * node.broker_id, rate=rate)
         node.wall_clock = VirtualWallClock(skew_ms=skew_ms, rate=rate)

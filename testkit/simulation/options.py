@@ -56,6 +56,8 @@ class Options:
     """Between two records of one producer."""
     latency_s: float
     jitter_s: float
+    zookeeper_latency_s: float
+    """Of a round trip: how long a decision is on its way while others act."""
     disk_delay_s: float
     clock_rates: tuple[float, ...]
     """How fast the monotonic clock of each broker goes."""
@@ -70,8 +72,8 @@ class Options:
             "config " + ", ".join(f"{key}={value}" for key, value in self.config.items()),
             f"{self.faults_per_minute:g} faults a minute, {self.longest_fault_s:g} s at most: {faults or 'none'}",
             f"workloads: {', '.join(self.workloads) or 'producers and consumers only'}",
-            f"a record every {self.write_pause_s:g} s; latency {self.latency_s * 1e3:g} ms + {self.jitter_s * 1e3:g}; "
-            f"disk {self.disk_delay_s * 1e3:g} ms; clocks {rates}",
+            f"a record every {self.write_pause_s:g} s; latency {self.latency_s * 1e3:g} ms + {self.jitter_s * 1e3:g}, "
+            f"to ZooKeeper {self.zookeeper_latency_s * 1e3:g} ms; disk {self.disk_delay_s * 1e3:g} ms; clocks {rates}",
         ]
 
 
@@ -120,9 +122,10 @@ def draw_options(
         faults_per_minute=faults_per_minute if any(weights.values()) else 0.0,
         longest_fault_s=chance.choice((2.0, 8.0, 15.0)),
         write_pause_s=chance.choice((0.4, 1.0, 2.0, 2.0, 4.0, 4.0)),
-        latency_s=chance.choice((0.001, 0.001, 0.02)),
-        jitter_s=chance.choice((0.0, 0.0, 0.01)),
-        disk_delay_s=chance.choice((0.0, 0.0, 0.005)),
+        latency_s=chance.choice((0.001, 0.02, 0.1)),
+        jitter_s=chance.choice((0.0, 0.01, 0.1)),
+        zookeeper_latency_s=chance.choice((0.002, 0.05, 0.4)),
+        disk_delay_s=chance.choice((0.0, 0.005, 0.05)),
         clock_rates=tuple(1 + chance.choice((0, 0, 1e-5, -1e-4, 1e-3)) for _ in range(brokers)),
         wall_skews_ms=tuple(chance.choice((0, 0, 50, -2_000)) for _ in range(brokers)),
     )
