@@ -58,8 +58,8 @@ def test_a_seed_tells_what_it_draws_what_came_of_it_and_how_long_it_took(shell: 
 
 def test_the_trace_tells_faults_and_what_brokers_said(shell: Any, script: str) -> None:
     told = shell("simulate", "--seed", "1", "--until", "1s", "--script", script, "--trace").out
-    assert re.search(r"^ +\d\.\d{3} +STRUCK pause 1 for 0\.1$", told, re.MULTILINE)
-    assert re.search(r"^ +\d\.\d{3} +undone kill 2 for 0\.5$", told, re.MULTILINE)
+    assert re.search(r"^ +\d+\.\d{3} +STRUCK pause 1 for 0\.1$", told, re.MULTILINE)
+    assert re.search(r"^ +\d+\.\d{3} +undone kill 2 for 0\.5$", told, re.MULTILINE)
     assert "all-0: the controller wrote: leader" in told
 
 
