@@ -94,7 +94,7 @@ class Strikes:
                 self.world.sometimes["start failed"] += 1
                 last = failed
             await trio.sleep(RESTART_PAUSE_S)
-        self.world.violated(f"broker {broker} did not start {STARTS_MAX} times: {last}")
+        self.world.violated(f"no-start: broker {broker}: {STARTS_MAX} times, {last}")
 
 
 Strike = Callable[[Strikes, Fault], Awaitable[None]]

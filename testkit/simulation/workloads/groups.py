@@ -133,7 +133,7 @@ async def _see_to_the_end(world: World, group: Group) -> None:
             if not hindrance:
                 break
     if hindrance:
-        world.violated(f"group {group.name}: {hindrance}, {CAUGHT_UP_WITHIN_S:g} s after the last fault")
+        world.violated(f"not-caught-up: group {group.name}: {hindrance}, {CAUGHT_UP_WITHIN_S:g} s after the last fault")
     group.is_done.set()
 
 

@@ -212,8 +212,8 @@ class _Lane:
                 return base_offset
             if code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 if not batch.may_be_there:
-                    text = f"{batch.writes[0].value!r} is sent for the first time, and told to be a repetition"
-                    self._producer.world.violated(text)
+                    text = f"{batch.writes[0].value!r} was sent for the first time"
+                    self._producer.world.violated(f"false-repetition: {self._stream}: {text}")
                 return -1
             batch.may_be_there |= code is not None and code not in APPENDED_NOTHING
             is_early = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # one before it is still to come
