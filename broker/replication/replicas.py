@@ -13,6 +13,7 @@ import structlog
 from strandline.broker.metadata_cache import Deleted, MetadataCache
 from strandline.broker.replication.burst import Changes
 from strandline.broker.replication.change_lines import partition_fields
+from strandline.broker.replication.last_told import LastTold
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.topic_counts import TopicTraffic
 from strandline.protocol.errors import ErrorCode
@@ -44,8 +45,7 @@ class Replicas:
         """Those led here in which somebody may lag or is about to join: `isr_checks` look at no others. A partition
         enters by itself, whatever happens to it."""
         self.controller_epoch = -1
-        self._metadata_told_at = (-1, 0)
-        """Controller epoch, and when in it what was heard last was written."""
+        self._last_metadata = LastTold()
         self.is_leaving = False
         """This broker stops, and hands its leaderships over."""
         self._changes = changes
@@ -79,10 +79,8 @@ class Replicas:
         if request.controller_epoch < self.controller_epoch:
             return False
         self.controller_epoch = request.controller_epoch
-        told_at = request.controller_epoch, request.told_at_us
-        if told_at < self._metadata_told_at:
+        if self._last_metadata.is_late(request.controller_epoch, request.told_at_us):
             return True
-        self._metadata_told_at = told_at
         deleted = self.metadata.update(request)
         for told in self._told_of_deletions if deleted else ():
             told(deleted)

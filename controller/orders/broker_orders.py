@@ -216,15 +216,17 @@ def requests_of(
     sender = (controller_id, controller_epoch, broker_epoch)
     if metadata_first:
         yield from _update_metadata(orders, sender, cluster_wide, now_us)
-        yield from _leader_and_isr(orders, sender, cluster_wide)
+        yield from _leader_and_isr(orders, sender, cluster_wide, now_us)
     else:
-        yield from _leader_and_isr(orders, sender, cluster_wide)
+        yield from _leader_and_isr(orders, sender, cluster_wide, now_us)
         yield from _update_metadata(orders, sender, cluster_wide, now_us)
     for part in _slices(orders.stop):
         yield StopReplicaRequest(*sender, partition_states=list(part.values()))
 
 
-def _leader_and_isr(orders: BrokerOrders, sender: tuple[int, int, int], cluster_wide: ClusterWide) -> Iterator[Request]:
+def _leader_and_isr(
+    orders: BrokerOrders, sender: tuple[int, int, int], cluster_wide: ClusterWide, now_us: int
+) -> Iterator[Request]:
     addresses = {
         b.broker_id: LiveLeader(b.broker_id, b.inter_broker.host, b.inter_broker.port, b.broker_key)
         for b in (*cluster_wide.live, *cluster_wide.suspects)
@@ -236,7 +238,10 @@ def _leader_and_isr(orders: BrokerOrders, sender: tuple[int, int, int], cluster_
             topic.partition_states.append(state)
         leaders = sorted({state.leader for _, state in part.values()} & addresses.keys())
         yield LeaderAndIsrRequest(
-            *sender, topic_states=list(topics.values()), live_leaders=[addresses[leader] for leader in leaders]
+            *sender,
+            topic_states=list(topics.values()),
+            live_leaders=[addresses[leader] for leader in leaders],
+            told_at_us=now_us,
         )
 
 

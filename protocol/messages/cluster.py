@@ -79,13 +79,15 @@ class LeaderAndIsrResponse(Message, frozen=True, array_like=True, gc=False):
 
 
 class LeaderAndIsrRequest(Request, frozen=True, array_like=True, gc=False):
-    """Who leads, who follows; idempotent, and the highest (controller epoch, leader epoch) wins in any order."""
+    """Who leads, who follows; idempotent, and the highest (controller epoch, leader epoch) wins in any order. Of where
+    leaders are what was written last counts: told_at_us, as in UpdateMetadata."""
 
     controller_id: Int32
     controller_epoch: Int32
     broker_epoch: Int64
     topic_states: list[LeaderAndIsrTopicState]
     live_leaders: list[LiveLeader]
+    told_at_us: Int64 = 0
 
 
 # --- StopReplica -----------------------------------------------------------------------------------------------

@@ -318,12 +318,13 @@ class ReplicaSite:
         topic: str = "t",
         topic_id: TopicId = TOPIC_ID,
         controller_epoch: int = 1,
+        told_at_us: int = 0,
+        broker_key: str = "",
     ) -> LeaderAndIsrResponse:
-        """Send LeaderAndIsr for partitions of one topic."""
-        leaders = [LiveLeader(broker_id, host, port) for broker_id, (host, port) in ADDRESSES.items()]
-        request = LeaderAndIsrRequest(
-            9, controller_epoch, 1, [LeaderAndIsrTopicState(topic, topic_id, list(states))], leaders
-        )
+        """Send LeaderAndIsr for partitions of one topic. broker_key: of all leaders."""
+        leaders = [LiveLeader(broker_id, host, port, broker_key) for broker_id, (host, port) in ADDRESSES.items()]
+        states_of_topic = [LeaderAndIsrTopicState(topic, topic_id, list(states))]
+        request = LeaderAndIsrRequest(9, controller_epoch, 1, states_of_topic, leaders, told_at_us)
         return await self.roles.become_leader_or_follower(request, lambda _: topic_config(self.config, self.topic))
 
     async def lead(self, tp: TopicPartition = T0, **fields: Any) -> Partition:

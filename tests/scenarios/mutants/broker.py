@@ -21,8 +21,8 @@ LOWERED_MINIMUM = "test_lowered_minimum.py"
 MUTANTS = [
     Mutant(
         "what a controller told before counts when it arrives late",
-        "broker/replication/replicas.py",
-        "        if told_at < self._metadata_told_at:\n            return True\n",
+        "broker/replication/last_told.py",
+        "        if at < self._at:\n            return True\n",
         "",
         ("../unit/broker/replication/test_replicas.py", "test_what_a_controller_told_before"),
     ),

@@ -56,6 +56,14 @@ async def test_a_new_controller_has_a_clock_of_its_own(site: ReplicaSite, autoju
     assert site.replicas.metadata.partition("t", 0).isr == [1]
 
 
+async def test_where_leaders_were_before_counts_no_more_when_it_arrives_late(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    await site.order(site.state(leader=2, epoch=4), told_at_us=2_000, broker_key="of its second start")
+    await site.order(site.state(leader=2, epoch=3), told_at_us=1_000, broker_key="of its first start")
+    assert site.followers.leaders[2].broker_key == "of its second start"
+
+
 # --- LeaderAndIsr ----------------------------------------------------------------------------------------------
 
 
