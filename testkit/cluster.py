@@ -163,6 +163,8 @@ class MemoryCluster(ClusterView):
                     await self.until(lambda: self.controller_id != NO_BROKER, "a controller")
                 yield self
             except BaseException:
+                for node in self.nodes.values():
+                    node.tasks.thaw()  # who stands still does not end either
                 if tells:
                     sys.stderr.write("\n".join(["", *self.history[-LINES_OF_HISTORY:], ""]))
                 raise

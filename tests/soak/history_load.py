@@ -201,7 +201,7 @@ class HistoryLoad:
         for tp, records in found.items():
             values = [(record.offset, record.value or b"") for record in records]
             if values:
-                self.history.polls.append(Poll(name, _stream(tp), readings[tp], now_s, values))
+                self.history.polls.append(Poll(name, _stream(tp), readings[tp], now_s, values, group))
                 positions[tp] = values[-1][0] + 1
                 self._next[group, tp] = max(self._next.get((group, tp), 0), positions[tp])
         return positions
@@ -228,7 +228,10 @@ class HistoryLoad:
 
     async def commit(self, consumer: TrioConsumer, name: str, positions: Mapping[TopicPartition, int]) -> None:
         began_s = trio.current_time()
-        commits = [Commit(name, GROUP, _stream(tp), offset, began_s) for tp, offset in positions.items()]
+        generation = consumer.group_metadata.generation_id
+        commits = [
+            Commit(name, GROUP, _stream(tp), offset, began_s, generation=generation) for tp, offset in positions.items()
+        ]
         self.history.commits += commits
         try:
             await consumer.commit(dict(positions))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.node_tasks import NodeTasks
 
 
@@ -93,3 +95,10 @@ async def test_a_deadline_that_passed_meanwhile_is_met_when_it_goes_on(
     node.thaw()
     await wait_all_tasks_blocked()
     assert seen == [(True, 7.0)]
+
+
+async def test_a_block_that_ends_by_an_exception_ends_although_a_broker_stands_still(autojump_clock: MockClock) -> None:
+    with pytest.RaisesGroup(ZeroDivisionError):
+        async with MemoryCluster(2).running(tells=False) as cluster:
+            cluster.pause(2)
+            raise ZeroDivisionError
