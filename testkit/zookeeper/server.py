@@ -143,7 +143,10 @@ class MemoryZooKeeper:
             self._arm_expiry_of(client.link)
 
     def heal(self, client: MemoryCoordination) -> None:
-        """End of `cut` or `hold`: what waited is delivered; a client without a connection reconnects."""
+        """End of `cut` or `hold`: what waited is delivered; a client without a connection reconnects; one whose process
+        has ended does not."""
+        if client not in self._clients:
+            return
         self._set_reach(client, Reach.UP)
         link = client.link
         if link is None:

@@ -8,7 +8,7 @@ from strandline.testkit.disk.model import lose_everything
 from strandline.testkit.node import NodeDied
 from strandline.testkit.simulation.faults.striking import FaultKind, Strikes
 from strandline.testkit.simulation.script import Fault
-from strandline.testkit.zookeeper.client import MemoryCoordination, Request
+from strandline.testkit.zookeeper.client import Request
 
 JUMPS_MS = (3_600_000, -3_600_000, 315_360_000_000)
 OPERATIONS_BEFORE_MAX = 40
@@ -77,26 +77,23 @@ async def clock(strikes: Strikes, fault: Fault) -> None:
 async def kill_at_zookeeper(strikes: Strikes, fault: Fault) -> None:
     """Before or after ZooKeeper has applied what it writes next."""
     (broker,) = strikes.brokers(fault)
-    zookeeper, client = strikes.cluster.zookeeper, strikes.cluster.coordination(broker).client
-    writes, when_done = strikes.chance(fault).randint(1, 4), strikes.chance(fault).random() < 0.5
-    met = trio.Event()
-    others = zookeeper.on_write
+    client, chance = strikes.cluster.coordination(broker).client, strikes.chance(fault)
+    writes, when_done, met = chance.randint(1, 4), chance.random() < 0.5, trio.Event()
 
-    def on_write(who: MemoryCoordination, request: Request, is_done: bool) -> bool:
+    def on_write(request: Request, is_done: bool) -> bool:
         nonlocal writes
-        if who is client and is_done == when_done and not met.is_set():
-            writes -= 1
-            if writes == 0:
-                met.set()
-                strikes.world.sometimes["killed at a write to ZooKeeper"] += 1
-                strikes.cluster.crash(broker)
-                return False
-        return others is None or others(who, request, is_done)
+        writes -= is_done == when_done
+        if writes or met.is_set():
+            return True
+        met.set()
+        strikes.world.sometimes["killed at a write to ZooKeeper"] += 1
+        strikes.cluster.crash(broker)
+        return False
 
-    zookeeper.on_write = on_write
+    strikes.at_writes[client] = on_write
     with trio.move_on_after(fault.seconds):
         await met.wait()
-    zookeeper.on_write = others
+    del strikes.at_writes[client]
     await _return(strikes, fault)
 
 

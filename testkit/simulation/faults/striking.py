@@ -13,6 +13,7 @@ from strandline.testkit.cluster import BrokerNode, StartFailed
 from strandline.testkit.simulation.losses import Losses
 from strandline.testkit.simulation.script import Fault, Struck
 from strandline.testkit.simulation.world import World
+from strandline.testkit.zookeeper.client import MemoryCoordination, Request
 
 RESTART_PAUSE_S = 1.0
 LOOK_INTERVAL_S = 0.5
@@ -27,7 +28,10 @@ class Strikes:
         self.cluster = world.cluster
         self.losses = losses
         self.struck: set[int] = set()
+        self.at_writes: dict[MemoryCoordination, Callable[[Request, bool], bool]] = {}
+        """Of brokers that are struck at a write to ZooKeeper: as `MemoryZooKeeper.on_write`, which knows one only."""
         self._kinds = kinds
+        self.cluster.zookeeper.on_write = self._on_write
 
     async def run(self, script: Iterable[Fault]) -> None:
         """Returns once each has been undone."""
@@ -66,6 +70,10 @@ class Strikes:
             struck.to_s = common_time()
         finally:
             self.struck.difference_update(brokers)
+
+    def _on_write(self, client: MemoryCoordination, request: Request, is_done: bool) -> bool:
+        struck = self.at_writes.get(client)
+        return struck is None or struck(request, is_done)
 
     # --- for those who strike ----------------------------------------------------------------------------------------
 
