@@ -23,13 +23,13 @@ from pathlib import Path
 from strandline.cli.cluster_overrides import checked, keep_overrides, kept_overrides, property_lines
 from strandline.cli.cluster_probe import ask_brokers, wait_ready
 from strandline.cli.cluster_state import Member, brokers_with_data, locked, read_state, write_state
-from strandline.cli.process import Daemon, ProcessId
+from strandline.cli.process import Daemon, ProcessFailed, ProcessId
 from strandline.cli.wording import counted
 from strandline.cli.zookeeper import EmbeddedZooKeeper
 from strandline.protocol.messages import MetadataResponse
 from strandline.runtime.config.listeners import parse_address
 from strandline.runtime.loopback import LOOPBACK, free_port
-from strandline.runtime.network import Address
+from strandline.runtime.network import CANNOT_LISTEN, Address
 
 DEFAULT_BROKERS = 3
 DEFAULT_BASE_PORT = 9092
@@ -38,6 +38,7 @@ SESSION_TIMEOUT_MS = 6000
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 
+_PORTS_TRIED = 5
 _ZOOKEEPER = "zookeeper"
 _ADMIN_LISTENER = "admin.listener"
 
@@ -132,7 +133,7 @@ class EmbeddedCluster:
                 for broker_id in self.broker_ids:
                     if _broker_name(broker_id) in missing:
                         self.start_broker(broker_id, wait=False)
-                self.wait_ready(timeout_s)
+                self._wait_ready_on_free_ports(missing, timeout_s)
             except BaseException:
                 self._stop_members(missing, timeout_s=2.0)
                 raise
@@ -312,6 +313,26 @@ class EmbeddedCluster:
         if preferred not in (None, port):
             self.warnings.append(f"the admin port of broker {broker_id} is {port}, since {preferred} is not free")
         return Address(first.host, port)
+
+    def _wait_ready_on_free_ports(self, started: Sequence[str], timeout_s: float) -> None:
+        """A port that was found free may be taken when its broker binds it: then that broker gets another one."""
+        for _ in range(_PORTS_TRIED):
+            try:
+                return self.wait_ready(timeout_s)
+            except ProcessFailed:
+                unheard = [
+                    each for each in self.broker_ids if _broker_name(each) in started and self._found_no_port(each)
+                ]
+                if not unheard:
+                    raise
+            for broker_id in unheard:
+                del self._ports[broker_id], self._admin_ports[broker_id]
+                self.start_broker(broker_id, wait=False)
+        self.wait_ready(timeout_s)
+
+    def _found_no_port(self, broker_id: int) -> bool:
+        broker = self.brokers[broker_id]
+        return not broker.is_alive and CANNOT_LISTEN in broker.last_log_line()
 
     def _taken(self) -> frozenset[int]:
         return frozenset([*self._ports.values(), *(each.port for each in self._admin_ports.values() if each)])

@@ -37,6 +37,10 @@ class ConnectionRefused(CannotConnect):
     """The machine answers, and says that no process listens there."""
 
 
+CANNOT_LISTEN = "cannot listen on"
+"""How the text of CannotListen begins: whoever started a broker reads it in the last line of its log."""
+
+
 class CannotListen(Exception):
     """An address cannot be bound; the text names it and the cause."""
 

@@ -26,7 +26,14 @@ from typing import Any, cast
 import trio
 
 from strandline.runtime.disk import Buffer, File
-from strandline.runtime.network import Address, CannotConnect, CannotListen, ConnectionRefused, TransportClosed
+from strandline.runtime.network import (
+    CANNOT_LISTEN,
+    Address,
+    CannotConnect,
+    CannotListen,
+    ConnectionRefused,
+    TransportClosed,
+)
 
 IOV_MAX = 1024
 """Linux's limit of buffers per system call (UIO_MAXIOV)."""
@@ -341,7 +348,7 @@ class SocketNetwork:
             if sock is not None:
                 sock.close()
             cause = _cause(error) if isinstance(error, OSError) else "not a host name"
-            raise CannotListen(f"cannot listen on {address}: {cause}; choose a free address of this machine") from None
+            raise CannotListen(f"{CANNOT_LISTEN} {address}: {cause}; choose a free address of this machine") from None
         return SocketListener(sock, _address_of(sock.getsockname()))
 
     def _size_buffers(self, sock: socket.socket) -> None:

@@ -24,7 +24,14 @@ from collections import deque
 
 import trio
 
-from strandline.runtime.network import Address, CannotConnect, CannotListen, ConnectionRefused, TransportClosed
+from strandline.runtime.network import (
+    CANNOT_LISTEN,
+    Address,
+    CannotConnect,
+    CannotListen,
+    ConnectionRefused,
+    TransportClosed,
+)
 from strandline.testkit.agenda import Agenda
 from strandline.testkit.clock import common_time
 from strandline.testkit.network.pipes import DEFAULT_WINDOW_BYTES, MemoryLink, MemoryTransport, Pipe
@@ -231,13 +238,13 @@ class MemoryNetwork:
 
     def bind(self, node: MemoryNode, address: Address, backlog: int) -> MemoryListener:
         if node.down:
-            raise CannotListen(f"cannot listen on {address}: node {node.name} is down")
+            raise CannotListen(f"{CANNOT_LISTEN} {address}: node {node.name} is down")
         host, port = address
         if port == 0:
             port = self._take_port()
         key = (self._bound_host(node, host), port)
         if key in self._listeners:
-            raise CannotListen(f"cannot listen on {address}: the address is in use; choose a free address")
+            raise CannotListen(f"{CANNOT_LISTEN} {address}: the address is in use; choose a free address")
         listener = MemoryListener(self, node.name, Address(host, port), backlog)
         self._listeners[key] = listener
         return listener

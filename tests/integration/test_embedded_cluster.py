@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from strandline.cli import cluster as clusters
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.cli.cluster_state import Member, read_state
 from strandline.cli.process import ProcessFailed
-from strandline.runtime.loopback import free_port
+from strandline.runtime.loopback import LOOPBACK, free_port
 
 TOPIC = "greetings"
 BROKER_LOGS = ("state-change.log", "controller.log")
@@ -53,6 +55,18 @@ def strandline(tmp_path: Path) -> Iterator[Command]:
     command = Command(tmp_path / "cluster")
     yield command
     command("down", "--timeout", "5")
+
+
+def test_a_broker_whose_port_is_taken_before_it_listens_gets_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server((LOOPBACK, 0)) as somebody:
+        chosen = iter([somebody.getsockname()[1]])
+        monkeypatch.setattr(clusters, "free_port", lambda *words, **options: next(chosen, free_port(*words, **options)))
+        with EmbeddedCluster(tmp_path, 1) as cluster:
+            assert cluster.address(1).port != somebody.getsockname()[1]
+            assert cluster.metadata() is not None
+            assert read_state(tmp_path)["broker-1"].port == cluster.address(1).port
 
 
 def test_up_status_down_and_up_again_with_the_data(strandline: Command) -> None:
