@@ -19,9 +19,11 @@ ROUNDING = 1e-3
 before that beat."""
 
 
-def share_beats() -> None:
-    """The present task, and all that it starts from now on, have one timer together."""
-    _BEATS.set(_Beats())
+def share_beats(beat_s: float | None = None) -> None:
+    """The present task, and all that it starts from now on, have one timer together. beat_s: of that timer, at least
+    BEAT_S: what is waited for is rounded to it; None: as that of whoever started this task."""
+    outer = _BEATS.get()
+    _BEATS.set(_Beats(beat_s or (outer.beat_s if outer is not None else BEAT_S)))
 
 
 async def next_beat(interval_s: float) -> float:
@@ -37,13 +39,14 @@ async def next_beat(interval_s: float) -> float:
     if beats is None:
         share_beats()
         return await next_beat(interval_s)
-    return await beats.wait(max(1, round(interval_s / BEAT_S))) * BEAT_S
+    return await beats.wait(max(1, round(interval_s / beats.beat_s))) * beats.beat_s
 
 
 class _Beats:
     """Of those who share them."""
 
-    def __init__(self) -> None:
+    def __init__(self, beat_s: float) -> None:
+        self.beat_s = beat_s
         self._waited_for: dict[int, trio.Event] = {}
         """Number of the beat → set then."""
         self._sleep: trio.CancelScope | None = None
@@ -51,13 +54,13 @@ class _Beats:
 
     async def wait(self, every: int) -> int:
         """Returns the number of the beat."""
-        beat = (_beat_now() // every + 1) * every
+        beat = (self._now() // every + 1) * every
         event = self._waited_for.setdefault(beat, trio.Event())
         if self._sleep is None:
-            self._sleep = trio.CancelScope(deadline=beat * BEAT_S)
+            self._sleep = trio.CancelScope(deadline=beat * self.beat_s)
             trio.lowlevel.spawn_system_task(self._run, self._sleep, name="beats", context=copy_context())
-        elif beat * BEAT_S < self._sleep.deadline:
-            self._sleep.deadline = beat * BEAT_S
+        elif beat * self.beat_s < self._sleep.deadline:
+            self._sleep.deadline = beat * self.beat_s
         await event.wait()
         return beat
 
@@ -66,20 +69,19 @@ class _Beats:
             while True:
                 with sleep:
                     await trio.sleep_forever()
-                now = _beat_now()
+                now = self._now()
                 for beat in [beat for beat in self._waited_for if beat <= now]:
                     self._waited_for.pop(beat).set()
                 await trio.lowlevel.checkpoint()  # who was woken may wait again
                 if not self._waited_for:
                     return
-                self._sleep = sleep = trio.CancelScope(deadline=min(self._waited_for) * BEAT_S)
+                self._sleep = sleep = trio.CancelScope(deadline=min(self._waited_for) * self.beat_s)
         finally:
             self._sleep = None
 
+    def _now(self) -> int:
+        """The number of the last beat."""
+        return math.floor(trio.current_time() / self.beat_s + ROUNDING)
+
 
 _BEATS: ContextVar[_Beats | None] = ContextVar("strandline beats", default=None)
-
-
-def _beat_now() -> int:
-    """The number of the last one."""
-    return math.floor(trio.current_time() / BEAT_S + ROUNDING)

@@ -32,6 +32,7 @@ from strandline.broker.server import Broker
 from strandline.client import TrioAdmin, TrioConsumer, TrioProducer
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.protocol.znodes import PartitionStateZnode
+from strandline.runtime.beats import BEAT_S, share_beats
 from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.config.reading import load_broker_config
 from strandline.runtime.coordination import CoordinationError
@@ -71,12 +72,14 @@ class StartFailed(Exception):
 @dataclass(eq=False)
 class BrokerNode:
     """One machine with a broker on it. `broker`, `life`, `coordination`, `blocking`: of its present or last life.
-    `disk_delay_s`: how long everything takes that waits for the disk in a thread, from now on."""
+    `disk_delay_s`: how long everything takes that waits for the disk in a thread, from now on. `beat_s`: of its next
+    life (`runtime/beats`)."""
 
     broker_id: int
     disk: MemoryDisk = field(default_factory=MemoryDisk)
     wall_clock: VirtualWallClock = field(default_factory=VirtualWallClock)
     disk_delay_s: float = 0.0
+    beat_s: float = BEAT_S
     lives: int = 0
     ended_by: str = ""
     """Why its last life ended by itself."""
@@ -215,6 +218,7 @@ class MemoryCluster(ClusterView):
         self, node: BrokerNode, broker: Broker, *, task_status: trio.TaskStatus[object] = trio.TASK_STATUS_IGNORED
     ) -> None:
         node.tasks.enter()
+        share_beats(node.beat_s)
         life, finished = node.life, node.finished
         assert life is not None and node.coordination is not None
         node.ended_by = "it was told to"

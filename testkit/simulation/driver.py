@@ -157,4 +157,5 @@ def _cluster(options: Options) -> MemoryCluster:
         node.tasks = NodeTasks(node.name, offset_s=1000.0 * node.broker_id, rate=rate)
         node.wall_clock = VirtualWallClock(skew_ms=skew_ms, rate=rate)
         node.disk_delay_s = options.disk_delay_s
+        node.beat_s = options.beat_s
     return cluster

@@ -59,6 +59,8 @@ class Options:
     zookeeper_latency_s: float
     """Of a round trip: how long a decision is on its way while others act."""
     disk_delay_s: float
+    beat_s: float
+    """What brokers look at from time to time they look at so often, or less."""
     clock_rates: tuple[float, ...]
     """How fast the monotonic clock of each broker goes."""
     wall_skews_ms: tuple[int, ...] = field(default=())
@@ -73,7 +75,8 @@ class Options:
             f"{self.faults_per_minute:g} faults a minute, {self.longest_fault_s:g} s at most: {faults or 'none'}",
             f"workloads: {', '.join(self.workloads) or 'producers and consumers only'}",
             f"a record every {self.write_pause_s:g} s; latency {self.latency_s * 1e3:g} ms + {self.jitter_s * 1e3:g}, "
-            f"to ZooKeeper {self.zookeeper_latency_s * 1e3:g} ms; disk {self.disk_delay_s * 1e3:g} ms; clocks {rates}",
+            f"to ZooKeeper {self.zookeeper_latency_s * 1e3:g} ms; disk {self.disk_delay_s * 1e3:g} ms, "
+            f"beats {self.beat_s * 1e3:g} ms; clocks {rates}",
         ]
 
 
@@ -82,7 +85,8 @@ def draw_options(
 ) -> Options:
     """kinds: of faults that there may be; which ones changes nothing else. workloads: of which each seed has some."""
     chance = random.Random(f"{seed}/options")
-    weights = {kind: random.Random(f"{seed}/weight of {kind}").choice((0, 0, 1, 1, 3)) for kind in kinds}
+    share = random.Random(f"{seed}/share of kinds").choice((0.12, 0.3, 0.6))
+    weights = {kind: _weight(random.Random(f"{seed}/weight of {kind}"), share) for kind in kinds}
     faults_per_minute = chance.choice((0.0, 6.0, 15.0, 30.0))
     small = chance.random() < 0.7
     config = {
@@ -118,7 +122,7 @@ def draw_options(
         topics,
         config,
         weights,
-        tuple(each for each in workloads if random.Random(f"{seed}/has {each}").random() < 0.4),
+        tuple(each for each in workloads if random.Random(f"{seed}/has {each}").random() < 0.45),
         faults_per_minute=faults_per_minute if any(weights.values()) else 0.0,
         longest_fault_s=chance.choice((2.0, 8.0, 15.0)),
         write_pause_s=chance.choice((0.4, 1.0, 2.0, 2.0, 4.0, 4.0)),
@@ -126,9 +130,15 @@ def draw_options(
         jitter_s=chance.choice((0.0, 0.01, 0.05)),
         zookeeper_latency_s=chance.choice((0.002, 0.02, 0.1)),
         disk_delay_s=chance.choice((0.0, 0.005, 0.02)),
+        beat_s=chance.choice((0.1, 0.3, 0.3)),
         clock_rates=tuple(1 + chance.choice((0, 0, 1e-5, -1e-4, 1e-3)) for _ in range(brokers)),
         wall_skews_ms=tuple(chance.choice((0, 0, 50, -2_000)) for _ in range(brokers)),
     )
+
+
+def _weight(chance: random.Random, share: float) -> int:
+    """Of one kind of fault. Where few kinds have one, each of them meets itself and the others more often."""
+    return chance.choice((1, 1, 3)) if chance.random() < share else 0
 
 
 def _topics_that_lose_records(chance: random.Random, replication: int) -> Iterator[TopicPlan]:

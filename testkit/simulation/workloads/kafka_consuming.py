@@ -27,7 +27,7 @@ from strandline.testkit.simulation.workloads.kafka_sessions import FetchSession,
 from strandline.testkit.simulation.world import TopicLife, World
 
 MAX_WAIT = timedelta(milliseconds=500)
-PAUSE_S = 0.2
+PAUSE_S = 0.5
 LIST_OFFSETS_VERSION = 7
 EPOCH_VERSION = 4
 FIRST_WITH_SESSIONS = 7

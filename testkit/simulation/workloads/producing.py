@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
 import trio
 
 from strandline.client import TrioProducer
 from strandline.client.errors import ClientError, DeliveryFailed
 from strandline.testkit.clock import common_time
 from strandline.testkit.simulation.history import Outcome, Write
+from strandline.testkit.simulation.options import TopicPlan
 from strandline.testkit.simulation.world import TopicLife, World
 
 IN_FLIGHT_MAX = 5
@@ -19,27 +24,49 @@ async def produce_to_all(world: World) -> None:
     """One producer for each topic."""
     async with trio.open_nursery() as nursery:
         for plan in world.options.topics:
-            nursery.start_soon(_produce, world, f"producer-{plan.name}", plan.name)
+            nursery.start_soon(_produce, world, f"producer-{plan.name}", plan)
 
 
-async def _produce(world: World, name: str, topic: str) -> None:
-    acks = world.topics[topic].plan.acks
-    settings = {**SETTINGS, "acks": acks, "enable_idempotence": acks == -1}
-    number = 0
-    async with world.cluster.producer(client_id=name, **settings) as producer, trio.open_nursery() as nursery:
+async def _produce(world: World, name: str, plan: TopicPlan) -> None:
+    async with open_writer(world, name, plan) as writer:
         while not world.is_over:
-            life = world.topics[topic]
-            for partition in range(life.partitions if life.is_open else 0):
-                if life.in_flight < IN_FLIGHT_MAX:
-                    number += 1
-                    value = _value(life, name, number)
-                    write = Write(name, life.stream(partition), value, acks, common_time())
-                    write.key = b"key-%d" % (number % KEYS)
-                    write.may_repeat = not settings["enable_idempotence"]
-                    world.history.writes.append(write)
-                    life.in_flight += 1
-                    nursery.start_soon(_send, producer, life, write)
+            for partition in range(world.topics[plan.name].partitions):
+                writer.write(partition)
             await trio.sleep(world.options.write_pause_s)
+
+
+@asynccontextmanager
+async def open_writer(world: World, name: str, plan: TopicPlan) -> AsyncIterator[Writer]:
+    """Ends once all that it wrote has its outcome."""
+    settings = {**SETTINGS, "acks": plan.acks, "enable_idempotence": plan.acks == -1}
+    async with world.cluster.producer(client_id=name, **settings) as producer, trio.open_nursery() as nursery:
+        yield Writer(world, name, plan, producer, nursery)
+
+
+@dataclass
+class Writer:
+    """One producer of one topic."""
+
+    world: World
+    name: str
+    plan: TopicPlan
+    producer: TrioProducer
+    nursery: trio.Nursery
+    number: int = 0
+
+    def write(self, partition: int, in_flight_max: int = IN_FLIGHT_MAX) -> None:
+        """Send one more record there, unless so many of the topic have no outcome yet, or there is no such topic."""
+        life = self.world.topics[self.plan.name]
+        if not life.is_open or partition >= life.partitions or life.in_flight >= in_flight_max:
+            return
+        self.number += 1
+        value = _value(life, self.name, self.number)
+        write = Write(self.name, life.stream(partition), value, self.plan.acks, common_time())
+        write.key = b"key-%d" % (self.number % KEYS)
+        write.may_repeat = self.plan.acks != -1
+        self.world.history.writes.append(write)
+        life.in_flight += 1
+        self.nursery.start_soon(_send, self.producer, life, write)
 
 
 def _value(life: TopicLife, name: str, number: int) -> bytes:

@@ -13,6 +13,7 @@ from strandline.testkit.simulation.workloads.kafka_consuming import consume_by_k
 from strandline.testkit.simulation.workloads.kafka_producing import produce_by_kafka
 from strandline.testkit.simulation.workloads.kafka_watching import watch_end_offsets
 from strandline.testkit.simulation.workloads.moving_partitions import move_partitions
+from strandline.testkit.simulation.workloads.pressing import press
 from strandline.testkit.simulation.workloads.producing import produce_to_all
 from strandline.testkit.simulation.world import World
 
@@ -21,6 +22,7 @@ Workload = Callable[[World], Awaitable[None]]
 ALWAYS: dict[str, Workload] = {"producing": produce_to_all, "consuming": consume_all}
 """Of every run."""
 SOMETIMES: dict[str, Workload] = {
+    "pressing": press,
     "groups": read_in_groups,
     "topics": change_topics,
     "deletions of records": delete_records,

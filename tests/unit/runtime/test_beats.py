@@ -44,6 +44,23 @@ async def test_who_waits_for_multiples_of_each_others_intervals_wakes_at_one_mom
     assert sorted(set(woken)) == pytest.approx([number / 10 for number in range(1, 31)])
 
 
+async def test_beats_may_be_longer_and_who_is_started_by_such_a_task_has_them_too(
+    autojump_clock: MockClock,
+) -> None:
+    woken: list[float] = []
+
+    async def wait() -> None:
+        share_beats()
+        for interval_s in (0.1, 0.1, 1.0, 1.0):
+            await next_beat(interval_s)
+            woken.append(round(trio.current_time(), 6))
+
+    async with trio.open_nursery() as nursery:
+        share_beats(0.3)
+        nursery.start_soon(wait)
+    assert woken == pytest.approx([0.3, 0.6, 0.9, 1.8])
+
+
 async def test_who_waits_for_a_nearer_beat_than_the_others_is_not_kept(autojump_clock: MockClock) -> None:
     share_beats()
     async with trio.open_nursery() as nursery:
