@@ -1,7 +1,8 @@
 """What the controller orders: LeaderAndIsr, StopReplica and UpdateMetadata, run by the task that only orders have.
 
 They are fenced by the broker epoch (czxid of this broker's registration: a request for a past life is
-STALE_BROKER_EPOCH, invariant 27) and by the controller epoch.
+STALE_BROKER_EPOCH, invariant 27), by the controller epoch, and by when they were written: who has heard a later word of
+the same controller obeys no earlier one (invariant 32). A role would be taken again in a log that was deleted since.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import structlog
 import trio
 
 from strandline.broker.admin.topic_configs import TopicConfigs
+from strandline.broker.handlers.last_told import LastTold
 from strandline.broker.membership.registration import Registration
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.replication.replicas import Replicas
@@ -53,6 +55,17 @@ class OrderHandlers:
         self._roles = roles
         self._registration = registration
         self._log = log
+        self._last_told = LastTold()
+
+    def _refusal(self, order: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest) -> ErrorCode:
+        """Why it is not obeyed; NONE: it may be, unless its controller was replaced."""
+        if self._is_stale(order.broker_epoch):
+            return ErrorCode.STALE_BROKER_EPOCH
+        if order.controller_epoch < self._replicas.controller_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if self._last_told.is_late(order.controller_epoch, order.told_at_us):
+            return ErrorCode.REQUEST_TIMED_OUT  # its controller gave it up, and has said the same or something newer
+        return ErrorCode.NONE
 
     def _is_stale(self, broker_epoch: int) -> bool:
         """−1 names no life: neither a request nor a broker between two sessions may have it."""
@@ -60,8 +73,8 @@ class OrderHandlers:
 
     async def leader_and_isr(self, request: RequestInHand[LeaderAndIsrRequest]) -> Message:
         message = request.message
-        if self._is_stale(message.broker_epoch):
-            return LeaderAndIsrResponse(ErrorCode.STALE_BROKER_EPOCH, [])
+        if refusal := self._refusal(message):
+            return LeaderAndIsrResponse(refusal, [])
         topic_ids = {topic.topic_name: topic.topic_id for topic in message.topic_states}
         try:
             await self._topic_configs.load(topic_ids.items())
@@ -76,6 +89,8 @@ class OrderHandlers:
         )
 
     async def stop_replica(self, request: RequestInHand[StopReplicaRequest]) -> Message:
+        if refusal := self._refusal(request.message):
+            return StopReplicaResponse(refusal, [])
         response = await self._stop_in_steps(request.message)
         states = request.message.partition_states
         self.forget_topics((state.topic_name, state.topic_id) for state in states if state.delete_partition)
@@ -104,10 +119,9 @@ class OrderHandlers:
 
     async def update_metadata(self, request: RequestInHand[UpdateMetadataRequest]) -> Message:
         message = request.message
-        if self._is_stale(message.broker_epoch):
-            return UpdateMetadataResponse(ErrorCode.STALE_BROKER_EPOCH)
-        if not self._replicas.update_metadata(message):
-            return UpdateMetadataResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
+        if refusal := self._refusal(message):
+            return UpdateMetadataResponse(refusal)
+        self._replicas.update_metadata(message)
         return UpdateMetadataResponse(ErrorCode.NONE)
 
 

@@ -13,7 +13,6 @@ import structlog
 from strandline.broker.metadata_cache import Deleted, MetadataCache
 from strandline.broker.replication.burst import Changes
 from strandline.broker.replication.change_lines import partition_fields
-from strandline.broker.replication.last_told import LastTold
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.topic_counts import TopicTraffic
 from strandline.protocol.errors import ErrorCode
@@ -45,7 +44,6 @@ class Replicas:
         """Those led here in which somebody may lag or is about to join: `isr_checks` look at no others. A partition
         enters by itself, whatever happens to it."""
         self.controller_epoch = -1
-        self._last_metadata = LastTold()
         self.is_leaving = False
         """This broker stops, and hands its leaderships over."""
         self._changes = changes
@@ -73,14 +71,9 @@ class Replicas:
         assert partition is not None
         return ErrorCode.NOT_LEADER_OR_FOLLOWER, partition.leader_id, partition.leader_epoch
 
-    def update_metadata(self, request: UpdateMetadataRequest) -> bool:
-        """Take over the controller's view; False when it comes from a controller of the past. What it has said itself
-        before the last that was heard changes nothing any more (invariant 32)."""
-        if request.controller_epoch < self.controller_epoch:
-            return False
+    def update_metadata(self, request: UpdateMetadataRequest) -> None:
+        """Take over the view of a controller whose epoch was checked."""
         self.controller_epoch = request.controller_epoch
-        if self._last_metadata.is_late(request.controller_epoch, request.told_at_us):
-            return True
         deleted = self.metadata.update(request)
         for told in self._told_of_deletions if deleted else ():
             told(deleted)
@@ -89,7 +82,6 @@ class Replicas:
                 partition.complete_deletions()
         for hears in self._told_of_metadata:
             hears(request)
-        return True
 
     def on_metadata(self, listener: Callable[[UpdateMetadataRequest], None]) -> None:
         """Have `listener` called with what was taken over into `metadata`. It neither waits nor raises."""

@@ -19,7 +19,6 @@ from strandline.broker.replication.change_lines import named_fields, packed_lead
 from strandline.broker.replication.checkpoint_schedule import CheckpointSchedule
 from strandline.broker.replication.follower import Followers
 from strandline.broker.replication.isr_updates import IsrUpdates
-from strandline.broker.replication.last_told import LastTold
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
 from strandline.broker.steps import PARTITIONS_PER_STEP
@@ -99,7 +98,6 @@ class RoleChanges:
         self._checkpoints = checkpoints
         self._isr_updates = isr_updates
         self._followers = followers
-        self._last_addresses = LastTold()
         self._state_change_log = state_change_log
         self._limited = RateLimited(state_change_log, interval_s=PUT_OFF_INTERVAL_S)
         self._has_made_logs = False
@@ -123,8 +121,7 @@ class RoleChanges:
         if request.controller_epoch < self._replicas.controller_epoch:
             return LeaderAndIsrResponse(ErrorCode.STALE_CONTROLLER_EPOCH, [])
         self._replicas.controller_epoch = request.controller_epoch
-        if not self._last_addresses.is_late(request.controller_epoch, request.told_at_us):
-            self._followers.set_leaders(request.live_leaders)
+        self._followers.set_leaders(request.live_leaders)
         # 2
         errors: list[PartitionError] = []
         touched: list[Partition] = []

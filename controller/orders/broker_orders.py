@@ -221,7 +221,7 @@ def requests_of(
         yield from _leader_and_isr(orders, sender, cluster_wide, now_us)
         yield from _update_metadata(orders, sender, cluster_wide, now_us)
     for part in _slices(orders.stop):
-        yield StopReplicaRequest(*sender, partition_states=list(part.values()))
+        yield StopReplicaRequest(*sender, partition_states=list(part.values()), told_at_us=now_us)
 
 
 def _leader_and_isr(

@@ -79,8 +79,9 @@ class LeaderAndIsrResponse(Message, frozen=True, array_like=True, gc=False):
 
 
 class LeaderAndIsrRequest(Request, frozen=True, array_like=True, gc=False):
-    """Who leads, who follows; idempotent, and the highest (controller epoch, leader epoch) wins in any order. Of where
-    leaders are what was written last counts: told_at_us, as in UpdateMetadata."""
+    """Who leads, who follows; idempotent, and the highest (controller epoch, leader epoch) wins in any order.
+    told_at_us, in each order of a controller: when it was written, by its monotonic clock. TCP may bring what was
+    written on a connection that was given up behind what followed."""
 
     controller_id: Int32
     controller_epoch: Int32
@@ -115,6 +116,7 @@ class StopReplicaRequest(Request, frozen=True, array_like=True, gc=False):
     controller_epoch: Int32
     broker_epoch: Int64
     partition_states: list[StopReplicaPartitionState]
+    told_at_us: Int64 = 0
 
 
 # --- UpdateMetadata --------------------------------------------------------------------------------------------
@@ -165,8 +167,7 @@ class UpdateMetadataResponse(Message, frozen=True, array_like=True, gc=False):
 class UpdateMetadataRequest(Request, frozen=True, array_like=True, gc=False):
     """What every broker answers Metadata from. `live_brokers` and `unfinished_deletions` are complete each time,
     `topic_states` is a change set. `all_topics`: the names of all that there are, in a controller's first word to a
-    broker, which may have been away when others went; None: no news. told_at_us: when it was written, by the monotonic
-    clock of the controller; TCP may bring what was written on a connection that was given up behind what followed."""
+    broker, which may have been away when others went; None: no news."""
 
     controller_id: Int32
     controller_epoch: Int32

@@ -318,13 +318,11 @@ class ReplicaSite:
         topic: str = "t",
         topic_id: TopicId = TOPIC_ID,
         controller_epoch: int = 1,
-        told_at_us: int = 0,
-        broker_key: str = "",
     ) -> LeaderAndIsrResponse:
-        """Send LeaderAndIsr for partitions of one topic. broker_key: of all leaders."""
-        leaders = [LiveLeader(broker_id, host, port, broker_key) for broker_id, (host, port) in ADDRESSES.items()]
+        """Send LeaderAndIsr for partitions of one topic."""
+        leaders = [LiveLeader(broker_id, host, port) for broker_id, (host, port) in ADDRESSES.items()]
         states_of_topic = [LeaderAndIsrTopicState(topic, topic_id, list(states))]
-        request = LeaderAndIsrRequest(9, controller_epoch, 1, states_of_topic, leaders, told_at_us)
+        request = LeaderAndIsrRequest(9, controller_epoch, 1, states_of_topic, leaders)
         return await self.roles.become_leader_or_follower(request, lambda _: topic_config(self.config, self.topic))
 
     async def lead(self, tp: TopicPartition = T0, **fields: Any) -> Partition:
@@ -357,8 +355,7 @@ class ReplicaSite:
         topic: str = "t",
         topic_id: TopicId = TOPIC_ID,
         controller_epoch: int = 1,
-        told_at_us: int = 0,
-    ) -> bool:
+    ) -> None:
         """Send UpdateMetadata: every broker has the listeners PLAINTEXT (host `b<n>`) and INTERNAL (host `i<n>`)."""
         brokers = [
             UpdateMetadataBroker(
@@ -369,8 +366,8 @@ class ReplicaSite:
             for n in alive
         ]
         topics = [UpdateMetadataTopicState(topic, topic_id, list(states))] if states else []
-        request = UpdateMetadataRequest(9, controller_epoch, 1, topics, brokers, told_at_us=told_at_us)
-        return self.replicas.update_metadata(request)
+        request = UpdateMetadataRequest(9, controller_epoch, 1, topics, brokers)
+        self.replicas.update_metadata(request)
 
     # --- clients and other replicas ------------------------------------------------------------------------------
 

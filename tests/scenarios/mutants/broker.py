@@ -21,10 +21,10 @@ LOWERED_MINIMUM = "test_lowered_minimum.py"
 MUTANTS = [
     Mutant(
         "what a controller told before counts when it arrives late",
-        "broker/replication/last_told.py",
+        "broker/handlers/last_told.py",
         "        if at < self._at:\n            return True\n",
         "",
-        ("../unit/broker/replication/test_replicas.py", "test_what_a_controller_told_before"),
+        ("../unit/broker/handlers/test_orders.py", "test_what_a_controller_told_before"),
     ),
     Mutant(
         "a broker does not find out that its replica has moved",

@@ -52,17 +52,31 @@ class Broker:
             self.site.log,
         )
 
-    async def lead(self, *, broker_epoch: int = MY_EPOCH, topic_id: bytes = TOPIC_ID, epoch: int = 0) -> Any:
+    async def lead(
+        self,
+        *,
+        broker_epoch: int = MY_EPOCH,
+        controller_epoch: int = 1,
+        topic_id: bytes = TOPIC_ID,
+        epoch: int = 0,
+        told_at_us: int = 0,
+    ) -> Any:
         topic = LeaderAndIsrTopicState("t", topic_id, [self.site.state(epoch=epoch)])
-        return await self.orders.leader_and_isr(in_hand(Hand(LeaderAndIsrRequest(9, 1, broker_epoch, [topic], []))))
+        request = LeaderAndIsrRequest(9, controller_epoch, broker_epoch, [topic], [], told_at_us)
+        return await self.orders.leader_and_isr(in_hand(Hand(request)))
 
-    async def stop(self, partition: int = 0, *, broker_epoch: int = MY_EPOCH) -> Any:
-        state = StopReplicaPartitionState("t", TOPIC_ID, partition, 0, True)
-        return await self.orders.stop_replica(in_hand(Hand(StopReplicaRequest(9, 1, broker_epoch, [state]))))
+    async def stop(
+        self, partition: int = 0, *, broker_epoch: int = MY_EPOCH, epoch: int = 0, told_at_us: int = 0
+    ) -> Any:
+        state = StopReplicaPartitionState("t", TOPIC_ID, partition, epoch, True)
+        request = StopReplicaRequest(9, 1, broker_epoch, [state], told_at_us)
+        return await self.orders.stop_replica(in_hand(Hand(request)))
 
-    async def update(self, *, broker_epoch: int = MY_EPOCH, controller_epoch: int = 1) -> Any:
-        brokers = [UpdateMetadataBroker(9, [UpdateMetadataEndpoint("PLAINTEXT", "broker", 9092)])]
-        request = UpdateMetadataRequest(9, controller_epoch, broker_epoch, [], brokers)
+    async def update(
+        self, *, broker_epoch: int = MY_EPOCH, controller_epoch: int = 1, broker_id: int = 9, told_at_us: int = 0
+    ) -> Any:
+        brokers = [UpdateMetadataBroker(broker_id, [UpdateMetadataEndpoint("PLAINTEXT", "broker", 9092)])]
+        request = UpdateMetadataRequest(9, controller_epoch, broker_epoch, [], brokers, told_at_us=told_at_us)
         return await self.orders.update_metadata(in_hand(Hand(request)))
 
 
@@ -95,6 +109,32 @@ async def test_orders_for_another_life_of_this_broker_are_refused(
 async def test_metadata_of_a_past_controller_is_refused(broker: Broker, autojump_clock: MockClock) -> None:
     assert (await broker.update(controller_epoch=5)).error_code == 0
     assert (await broker.update(controller_epoch=4)).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+async def test_what_a_controller_told_before_is_not_obeyed_when_it_arrives_late(
+    broker: Broker, autojump_clock: MockClock
+) -> None:
+    """It was sent on a connection that was given up, and TCP brought it behind what followed on the next one."""
+    await broker.lead(epoch=5, told_at_us=1_000)
+    await broker.stop(epoch=5, told_at_us=3_000)
+    assert not broker.site.replicas.partitions
+    await broker.update(told_at_us=3_000)
+    for late in (
+        await broker.lead(epoch=4, told_at_us=2_000),
+        await broker.update(broker_id=8, told_at_us=2_000),
+        await broker.stop(told_at_us=2_000),
+    ):
+        assert late.error_code == ErrorCode.REQUEST_TIMED_OUT, "if anybody reads it, he says it again"
+    assert not broker.site.replicas.partitions, "or it would lead in a log that has nothing"
+    assert sorted(broker.site.metadata.brokers) == [9]
+    await broker.update(broker_id=7, told_at_us=3_000)
+    assert sorted(broker.site.metadata.brokers) == [7], "another part of the last word"
+
+
+async def test_a_new_controller_has_a_clock_of_its_own(broker: Broker, autojump_clock: MockClock) -> None:
+    await broker.update(told_at_us=2_000)
+    assert (await broker.lead(controller_epoch=2, told_at_us=10)).error_code == ErrorCode.NONE
+    assert (await broker.lead(told_at_us=3_000)).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
 
 
 async def test_a_session_that_ended_while_topic_configurations_were_read_makes_the_order_stale(

@@ -31,39 +31,6 @@ def codes(response) -> list[int]:
     return [error.error_code for error in response.partition_errors]
 
 
-# --- UpdateMetadata --------------------------------------------------------------------------------------------
-
-
-def metadata(*isr: int) -> UpdateMetadataPartitionState:
-    return UpdateMetadataPartitionState(0, 1, 1, 4, list(isr), len(isr), [1, 2, 3])
-
-
-async def test_what_a_controller_told_before_changes_nothing_when_it_arrives_late(
-    site: ReplicaSite, autojump_clock: MockClock
-) -> None:
-    """It was sent on a connection that was given up, and TCP repeated it."""
-    assert site.update_metadata(metadata(1, 2, 3), told_at_us=2_000)
-    assert site.update_metadata(metadata(1), alive=[1], told_at_us=1_000)
-    known = site.replicas.metadata
-    assert known.partition("t", 0).isr == [1, 2, 3] and sorted(known.brokers) == [1, 2, 3]
-    assert site.update_metadata(metadata(1, 2), told_at_us=2_000), "a part of the same"
-    assert known.partition("t", 0).isr == [1, 2]
-
-
-async def test_a_new_controller_has_a_clock_of_its_own(site: ReplicaSite, autojump_clock: MockClock) -> None:
-    assert site.update_metadata(metadata(1, 2, 3), told_at_us=2_000)
-    assert site.update_metadata(metadata(1), controller_epoch=2, told_at_us=10)
-    assert site.replicas.metadata.partition("t", 0).isr == [1]
-
-
-async def test_where_leaders_were_before_counts_no_more_when_it_arrives_late(
-    site: ReplicaSite, autojump_clock: MockClock
-) -> None:
-    await site.order(site.state(leader=2, epoch=4), told_at_us=2_000, broker_key="of its second start")
-    await site.order(site.state(leader=2, epoch=3), told_at_us=1_000, broker_key="of its first start")
-    assert site.followers.leaders[2].broker_key == "of its second start"
-
-
 # --- LeaderAndIsr ----------------------------------------------------------------------------------------------
 
 
@@ -75,7 +42,6 @@ async def test_an_order_of_a_past_controller_is_refused_whole(site: ReplicaSite,
     assert site.partition().leadership is not None
     assert T1 not in site.replicas.partitions
     assert site.stop(controller_epoch=4).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
-    assert not site.update_metadata(controller_epoch=4)
 
 
 async def test_each_partition_is_answered_for_itself_in_the_order_of_the_request(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class LastTold:
-    """Of one kind of word (invariant 32). Controllers note when they write by a clock of their own, so only what one
-    term has written compares; a later term is later."""
+    """Of all that a controller orders (invariant 32). Controllers note when they write by a clock of their own, so only
+    what one term has written compares; a later term is later."""
 
     def __init__(self) -> None:
         self._at = (-1, 0)
