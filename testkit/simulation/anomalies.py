@@ -333,10 +333,11 @@ def _of_commits(history: History, excuses: Excuses) -> Iterator[Anomaly]:
 
 
 def _is_settled(commit: Commit, told: Committed, excuses: Excuses) -> bool:
-    """It had been acknowledged when somebody asked, in the same life, and no disaster came in between."""
+    """It had been acknowledged when somebody asked, in the same life, and no disaster came since it was sent: the
+    answer may have been on its way by then."""
     if commit.outcome is not Outcome.OK or commit.ended_s >= told.began_s or commit.stream != told.stream:
         return False
-    return not excuses.is_group_hit(told.group, commit.ended_s, told.ended_s)
+    return not excuses.is_group_hit(told.group, commit.began_s, told.ended_s)
 
 
 def _of_stale_commits(history: History, excuses: Excuses) -> Iterator[Anomaly]:

@@ -18,6 +18,7 @@ from typing import Any
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.records.batch import scan
 from strandline.protocol.types import TopicId, TopicPartition
+from strandline.storage.errors import StorageError
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.node_tasks import NODE
@@ -64,7 +65,11 @@ class GodView:
 
     def _truncate(self, original: Callable[..., Any], log: Log, offset: int) -> None:
         shadow, life = self._shadow(log), _life(log)
-        original(log, offset)
+        try:
+            original(log, offset)
+        except StorageError:  # what was cut off by then is read when the log is seen again
+            del self._seen[_place(log)]
+            raise
         kept_from = log.log_start_offset
         dropped = shadow.cut(log.log_end_offset if log.log_end_offset > kept_from else kept_from)
         if log.log_end_offset == kept_from:
