@@ -18,7 +18,6 @@ from typing import Any
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.records.batch import scan
 from strandline.protocol.types import TopicId, TopicPartition
-from strandline.storage.errors import StorageError
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.node_tasks import NODE
@@ -65,11 +64,9 @@ class GodView:
 
     def _truncate(self, original: Callable[..., Any], log: Log, offset: int) -> None:
         shadow, life = self._shadow(log), _life(log)
-        try:
-            original(log, offset)
-        except StorageError:  # what was cut off by then is read when the log is seen again
-            del self._seen[_place(log)]
-            raise
+        known = self._seen.pop(_place(log))  # where it ends half-way, what is left is read when the log is seen again
+        original(log, offset)
+        self._seen[_place(log)] = known
         kept_from = log.log_start_offset
         dropped = shadow.cut(log.log_end_offset if log.log_end_offset > kept_from else kept_from)
         if log.log_end_offset == kept_from:

@@ -89,9 +89,10 @@ def draw_options(
     weights = {kind: _weight(random.Random(f"{seed}/weight of {kind}"), share) for kind in kinds}
     faults_per_minute = chance.choice((0.0, 6.0, 15.0, 30.0))
     small = chance.random() < 0.7
+    lag_max_ms = chance.choice((1_500, 2_000, 4_000))
     config = {
-        "replica.lag.time.max.ms": str(chance.choice((1_500, 2_000, 4_000))),
-        "replica.fetch.wait.max.ms": str(chance.choice((500, 1_000))),
+        "replica.lag.time.max.ms": str(lag_max_ms),
+        "replica.fetch.wait.max.ms": str(chance.choice((500, lag_max_ms * 2 // 3))),
         "unclean.recovery.strategy": chance.choice(("balanced", "balanced", "none")),
         "log.segment.bytes": str(chance.choice((1_000, 4_000, 20_000))) if small else "1000000",
         "log.index.interval.bytes": str(chance.choice((1, 500))) if small else "4096",
@@ -125,12 +126,12 @@ def draw_options(
         tuple(each for each in workloads if random.Random(f"{seed}/has {each}").random() < 0.45),
         faults_per_minute=faults_per_minute if any(weights.values()) else 0.0,
         longest_fault_s=chance.choice((2.0, 8.0, 15.0)),
-        write_pause_s=chance.choice((0.4, 1.0, 2.0, 2.0, 4.0, 4.0)),
+        write_pause_s=chance.choice((0.6, 1.5, 3.0, 3.0, 6.0, 6.0)),
         latency_s=chance.choice((0.001, 0.02, 0.05)),
         jitter_s=chance.choice((0.0, 0.01, 0.05)),
         zookeeper_latency_s=chance.choice((0.002, 0.02, 0.1)),
         disk_delay_s=chance.choice((0.0, 0.005, 0.02)),
-        beat_s=chance.choice((0.1, 0.3, 0.3)),
+        beat_s=chance.choice((0.1, 0.5, 0.5, 0.5, 0.5)),
         clock_rates=tuple(1 + chance.choice((0, 0, 1e-5, -1e-4, 1e-3)) for _ in range(brokers)),
         wall_skews_ms=tuple(chance.choice((0, 0, 50, -2_000)) for _ in range(brokers)),
     )

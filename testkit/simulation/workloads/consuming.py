@@ -11,7 +11,12 @@ from strandline.testkit.clock import common_time
 from strandline.testkit.simulation.history import Poll
 from strandline.testkit.simulation.world import World
 
-SETTINGS: dict[str, Any] = {"request_timeout_ms": 2_000, "auto_offset_reset": "earliest"}
+SETTINGS: dict[str, Any] = {
+    "request_timeout_ms": 2_000,
+    "retry_backoff_ms": 300,
+    "fetch_max_wait_ms": 2_000,
+    "auto_offset_reset": "earliest",
+}
 
 
 async def consume_all(world: World) -> None:

@@ -37,6 +37,7 @@ SETTINGS: dict[str, Any] = {
     "heartbeat_interval_ms": 2_000,
     "max_poll_interval_ms": MAX_POLL_INTERVAL_MS,
     "request_timeout_ms": 2_000,
+    "retry_backoff_ms": 300,
     "default_api_timeout_ms": 4_000,
     "metadata_max_age_ms": 10_000,
     "fetch_min_bytes": 10_000,

@@ -26,8 +26,8 @@ from strandline.testkit.simulation.kafka_access import KafkaAccess, Leader, Unan
 from strandline.testkit.simulation.workloads.kafka_sessions import FetchSession, Wanted
 from strandline.testkit.simulation.world import TopicLife, World
 
-MAX_WAIT = timedelta(milliseconds=500)
-PAUSE_S = 0.5
+MAX_WAIT = timedelta(milliseconds=1_500)
+PAUSE_S = 1.0
 LIST_OFFSETS_VERSION = 7
 EPOCH_VERSION = 4
 FIRST_WITH_SESSIONS = 7

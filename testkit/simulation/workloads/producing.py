@@ -17,7 +17,13 @@ from strandline.testkit.simulation.world import TopicLife, World
 
 IN_FLIGHT_MAX = 5
 KEYS = 4
-SETTINGS = {"linger_ms": 0, "delivery_timeout_ms": 8_000, "request_timeout_ms": 2_000, "max_block_ms": 3_000}
+SETTINGS = {
+    "linger_ms": 0,
+    "delivery_timeout_ms": 8_000,
+    "request_timeout_ms": 2_000,
+    "retry_backoff_ms": 300,
+    "max_block_ms": 3_000,
+}
 
 
 async def produce_to_all(world: World) -> None:
