@@ -170,11 +170,18 @@ class GodView:
     def _shadow(self, log: Log) -> Shadow:
         known = self._seen.get(_place(log))
         if known is None or known[0] is not log:
-            shadow = Shadow(_stored(log))
+            shadow = Shadow(self._stored(log))
             if known is not None and known[0].topic_id == log.topic_id:
                 self._check_same(log, known[1], shadow)
             self._seen[_place(log)] = known = log, shadow
         return known[1]
+
+    def _stored(self, log: Log) -> Iterator[Entry]:
+        """What its files have, past all faults of the disk."""
+        (disk,) = (node.disk for node in self.world.cluster.nodes.values() if node.name == _node())
+        for segment in log.segments:
+            content, _, _ = segment.file_paths()
+            yield from _entries(memoryview(disk.read(content))[: segment.size_bytes])
 
     # --- checks ------------------------------------------------------------------------------------------------------
 
@@ -211,9 +218,3 @@ def _life(log: Log) -> Life:
 def _entries(view: memoryview) -> Iterator[Entry]:
     for _, header in scan(view):
         yield Entry(header.base_offset, header.next_offset, header.partition_leader_epoch, header.crc)
-
-
-def _stored(log: Log) -> Iterator[Entry]:
-    """What its files have."""
-    for segment in log.segments:
-        yield from _entries(memoryview(segment.file.get().pread(segment.size_bytes, 0)))
