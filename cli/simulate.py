@@ -52,9 +52,8 @@ class Asked(NamedTuple):
 @click.option("--seeds", default="", metavar="1-50,77", help="Several runs, on all cores.")
 @click.option("--until", default="120s", show_default=True, metavar="TIME", help="Virtual time with faults: 600s, 2m.")
 @click.option("--brokers", type=click.IntRange(2, MOST_BROKERS), default=DEFAULT_BROKERS, show_default=True)
-@click.option(
-    "--faults", metavar="KIND,…", help="No others than these, '' for none; an unknown one is answered with all kinds."
-)
+@click.option("--faults", metavar="KIND,…", help="No others than these, '' for none.")
+@click.option("--list-faults", is_flag=True, help="Tell which kinds of faults there are, and what each does.")
 @click.option("--script", type=click.File("rb"), metavar="FILE", help="These faults, one a line; - for stdin.")
 @click.option(
     "--trace", is_flag=True, help="Tell the run: faults, elections, ISRs, lives of brokers, what clients were refused."
@@ -66,7 +65,14 @@ class Asked(NamedTuple):
 @output_option
 @click.pass_context
 def simulate(
-    ctx: click.Context, /, seed: int | None, seeds: str, processes: int | None, output: str, **given: Any
+    ctx: click.Context,
+    /,
+    seed: int | None,
+    seeds: str,
+    processes: int | None,
+    output: str,
+    list_faults: bool,
+    **given: Any,
 ) -> None:
     """Run a whole cluster in a deterministic simulator, and look for what must not be.
 
@@ -77,6 +83,8 @@ def simulate(
 
     A script has when, what, to whom and for how long: `1.5 kill 2 for 4`, `3 cut 1>3 for 12`, `9.4 pause controller
     for 8`. What was struck already is passed over, so any part of a script is one."""
+    if list_faults:
+        return _list_faults(as_json=output == "json")
     numbers = _seeds(seed, seeds, given)
     _check_simulator()
     plan = _plan(**{name: given.pop(name) for name in ("until", "brokers", "faults", "script")})
@@ -134,7 +142,9 @@ def _plan(until: str, brokers: int, faults: str | None, script: IO[bytes] | None
     kinds = None if faults is None else tuple(dict.fromkeys(each.strip() for each in faults.split(",") if each.strip()))
     for kind in kinds or ():
         if kind not in KINDS:
-            raise click.UsageError(f"--faults: there is no fault '{kind}'; those are {', '.join(KINDS)}")
+            raise click.UsageError(
+                f"--faults: there is no fault '{kind}'; those are {', '.join(KINDS)} (see --list-faults)"
+            )
     if script is None:
         return Plan(brokers, length_s, kinds)
     try:
@@ -143,6 +153,17 @@ def _plan(until: str, brokers: int, faults: str | None, script: IO[bytes] | None
     except (NotAFault, UnicodeDecodeError) as error:
         raise click.UsageError(f"--script {script.name}: {error}") from None
     return Plan(brokers, length_s, script=text_of(read))
+
+
+def _list_faults(*, as_json: bool) -> None:
+    from strandline.cli.tables import show_table
+    from strandline.testkit.simulation.faults.table import KINDS, targets_text
+
+    if as_json:
+        kinds = {name: {"targets": targets_text(kind), "about": kind.about} for name, kind in KINDS.items()}
+        return show_json("simulate", faults=kinds)
+    rows = [(name, targets_text(kind), kind.about) for name, kind in KINDS.items()]
+    show_table(("fault", "done to", "what it does"), rows)
 
 
 # --- One run ---------------------------------------------------------------------------------------------------

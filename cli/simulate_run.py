@@ -22,7 +22,7 @@ DEFAULT_BROKERS = 3
 
 class Plan(msgspec.Struct, frozen=True):
     """What all runs of one command line have in common. length_s: of the time with faults. kinds: of faults that there
-    may be; None: of all. script: in place of what a seed draws."""
+    may be; None: those that a seed draws. script: in place of what a seed draws."""
 
     brokers: int
     length_s: float
@@ -62,10 +62,8 @@ class Plan(msgspec.Struct, frozen=True):
     def options(self, seed: int) -> Options:
         """What it draws."""
         from strandline.testkit.simulation.driver import options_of
-        from strandline.testkit.simulation.faults.table import KINDS
 
-        kinds = KINDS if self.kinds is None else self.kinds
-        return options_of(seed, brokers=self.brokers, length_s=self.length_s, kinds=kinds)
+        return options_of(seed, brokers=self.brokers, length_s=self.length_s, kinds=self.kinds)
 
 
 class Result(msgspec.Struct):

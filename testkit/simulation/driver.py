@@ -29,7 +29,7 @@ from strandline.testkit.simulation.history import History
 from strandline.testkit.simulation.judgement import judge
 from strandline.testkit.simulation.leftovers import leftovers
 from strandline.testkit.simulation.losses import Losses
-from strandline.testkit.simulation.options import Options, draw_options
+from strandline.testkit.simulation.options import Options, draw_options, draw_weights
 from strandline.testkit.simulation.rest import come_to_rest
 from strandline.testkit.simulation.scheduler import run_seeded
 from strandline.testkit.simulation.script import Fault, Struck
@@ -58,12 +58,16 @@ class Report:
     history: History
 
 
-def options_of(seed: int, *, brokers: int = 3, length_s: float = 120.0, kinds: Iterable[str] = KINDS) -> Options:
-    """What that seed draws. length_s: of the time with faults. kinds: of faults that there may be."""
-    return draw_options(seed, kinds, SOMETIMES, brokers=brokers, length_s=length_s)
+def options_of(seed: int, *, brokers: int = 3, length_s: float = 120.0, kinds: Iterable[str] | None = None) -> Options:
+    """What that seed draws. length_s: of the time with faults. kinds: of faults, all of which there may be; None: those
+    that the seed draws."""
+    weights = draw_weights(seed, KINDS) if kinds is None else dict.fromkeys(kinds, 1)
+    return draw_options(seed, weights, SOMETIMES, brokers=brokers, length_s=length_s)
 
 
-def simulate_seed(seed: int, *, brokers: int = 3, length_s: float = 120.0, kinds: Iterable[str] = KINDS) -> Report:
+def simulate_seed(
+    seed: int, *, brokers: int = 3, length_s: float = 120.0, kinds: Iterable[str] | None = None
+) -> Report:
     """A run of `options_of` the same."""
     return simulate(options_of(seed, brokers=brokers, length_s=length_s, kinds=kinds))
 

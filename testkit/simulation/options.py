@@ -80,13 +80,18 @@ class Options:
         ]
 
 
-def draw_options(
-    seed: int, kinds: Iterable[str], workloads: Iterable[str], *, brokers: int = 3, length_s: float = 120.0
-) -> Options:
-    """kinds: of faults that there may be; which ones changes nothing else. workloads: of which each seed has some."""
-    chance = random.Random(f"{seed}/options")
+def draw_weights(seed: int, kinds: Iterable[str]) -> dict[str, int]:
+    """Kind of fault → its weight, of many 0: where few kinds have one, each meets itself and the others more often."""
     share = random.Random(f"{seed}/share of kinds").choice((0.12, 0.3, 0.6))
-    weights = {kind: _weight(random.Random(f"{seed}/weight of {kind}"), share) for kind in kinds}
+    chances = {kind: random.Random(f"{seed}/weight of {kind}") for kind in kinds}
+    return {kind: each.choice((1, 1, 3)) if each.random() < share else 0 for kind, each in chances.items()}
+
+
+def draw_options(
+    seed: int, weights: Mapping[str, int], workloads: Iterable[str], *, brokers: int = 3, length_s: float = 120.0
+) -> Options:
+    """weights: of kinds of faults; they change nothing else. workloads: of which each seed has some."""
+    chance = random.Random(f"{seed}/options")
     faults_per_minute = chance.choice((0.0, 6.0, 15.0, 30.0))
     small = chance.random() < 0.7
     lag_max_ms = chance.choice((1_500, 2_000, 4_000))
@@ -135,11 +140,6 @@ def draw_options(
         clock_rates=tuple(1 + chance.choice((0, 0, 1e-5, -1e-4, 1e-3)) for _ in range(brokers)),
         wall_skews_ms=tuple(chance.choice((0, 0, 50, -2_000)) for _ in range(brokers)),
     )
-
-
-def _weight(chance: random.Random, share: float) -> int:
-    """Of one kind of fault. Where few kinds have one, each of them meets itself and the others more often."""
-    return chance.choice((1, 1, 3)) if chance.random() < share else 0
 
 
 def _topics_that_lose_records(chance: random.Random, replication: int) -> Iterator[TopicPlan]:

@@ -12,7 +12,7 @@ from strandline.testkit.simulation.workloads import groups
 
 
 def without_faults(seed: int, length_s: float) -> Report:
-    options = draw_options(seed, (), (), length_s=length_s)
+    options = draw_options(seed, {}, (), length_s=length_s)
     return simulate(replace(options, workloads=("groups",)))
 
 

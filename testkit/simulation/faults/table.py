@@ -46,11 +46,12 @@ def _wrong_with(fault: Fault, brokers: int) -> str:
         return f"there is no broker {unknown[0]}, the last one is {brokers}"
     sign = "-" if "-" in fault.target else ">"
     form = {0: fault.target, 1: "1", 2: f"1{sign}2"}[len(dict.fromkeys(named))]
-    return (
-        ""
-        if form in kind.targets
-        else f"it is done to {' or '.join(_FORMS[each] for each in dict.fromkeys(kind.targets))}"
-    )
+    return "" if form in kind.targets else f"it is done to {targets_text(kind)}"
+
+
+def targets_text(kind: FaultKind) -> str:
+    """What a fault of that kind may be done to, in words."""
+    return " or ".join(_FORMS[each] for each in dict.fromkeys(kind.targets))
 
 
 _FORMS = {

@@ -56,6 +56,18 @@ def test_a_seed_tells_what_it_draws_what_came_of_it_and_how_long_it_took(shell: 
     assert re.fullmatch(r"no finding; \d+\.\d simulated seconds in \d+\.\d s, ×\d+", lines[-1])
 
 
+def test_kinds_of_faults_are_listed_with_what_they_do(shell: Any) -> None:
+    listed = shell("simulate", "--list-faults")
+    assert (listed.code, listed.err) == (0, "")
+    assert len(listed.out.splitlines()) == 1 + len(KINDS)
+    assert all(kind.about in listed.out for kind in KINDS.values())
+    told = json.loads(shell("simulate", "--list-faults", "--output", "json").out)["faults"]
+    assert told["kill"] == {
+        "targets": "one broker, by its number or the controller or all",
+        "about": KINDS["kill"].about,
+    }
+
+
 def test_the_trace_tells_faults_and_what_brokers_said(shell: Any, script: str) -> None:
     told = shell("simulate", "--seed", "1", "--until", "1s", "--script", script, "--trace").out
     assert re.search(r"^ +\d+\.\d{3} +STRUCK pause 1 for 0\.1$", told, re.MULTILINE)

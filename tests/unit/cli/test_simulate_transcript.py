@@ -70,7 +70,7 @@ HISTORY = History(
     [write(at_s, Outcome.UNKNOWN, "no answer") for at_s in (3.5, 4.0, float("inf"))] + [write(2.0, Outcome.OK)]
 )
 REPORT = Report(
-    *(draw_options(1, (), ()), (), ["lost-write: all-0: b'<v>'"], "digest", 9.0),
+    *(draw_options(1, {}, ()), (), ["lost-write: all-0: b'<v>'"], "digest", 9.0),
     *(LINES, Counter(), STRUCK, HISTORY),
 )
 

@@ -29,7 +29,7 @@ LAYOUT = {TopicPartition(topic, 0): [1, 2, 3] for topic in ("t", "c")}
 async def world(autojump_clock: MockClock) -> AsyncIterator[World]:
     """Three brokers, a topic with five records on all of them, another one that is compacted."""
     cluster = MemoryCluster(3)
-    made = World(draw_options(1, [], []), cluster, cluster.admin())
+    made = World(draw_options(1, {}, []), cluster, cluster.admin())
     async with cluster.running(), made.admin, cluster.producer(linger_ms=0) as producer:
         for plan in (PLAN, COMPACTED):
             await create_topic(made, plan)

@@ -7,13 +7,13 @@ import re
 import pytest
 
 from strandline.testkit.simulation.faults.table import KINDS, check_script, draw_script
-from strandline.testkit.simulation.options import draw_options
+from strandline.testkit.simulation.options import draw_options, draw_weights
 from strandline.testkit.simulation.script import NotAFault, read_script
 
 
 def test_whatever_a_seed_draws_can_be_done() -> None:
     for seed in range(100):
-        check_script(draw_script(draw_options(seed, KINDS, (), brokers=2 + seed % 4)), 2 + seed % 4)
+        check_script(draw_script(draw_options(seed, draw_weights(seed, KINDS), (), brokers=2 + seed % 4)), 2 + seed % 4)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ async def load(seed: int, *workloads: Workload) -> AsyncIterator[World]:
     """The world while it is under that load, which has ended behind the block."""
     async with MemoryCluster(3).running() as cluster, cluster.admin() as admin:
         await admin.create_topic("t", PLAN.partitions, PLAN.replication, configs=PLAN.configs)
-        world = World(replace(draw_options(seed, (), ()), topics=(PLAN,), write_pause_s=0.1), cluster, admin)
+        world = World(replace(draw_options(seed, {}, ()), topics=(PLAN,), write_pause_s=0.1), cluster, admin)
         world.topics["t"] = TopicLife(PLAN, partitions=PLAN.partitions)
         async with trio.open_nursery() as nursery:
             for workload in workloads:

@@ -33,7 +33,7 @@ async def test_what_one_broker_alone_acknowledged_may_go_with_its_leadership(
     told_by: int, at_s: float, acks: int, may_be_lost: bool, autojump_clock: MockClock
 ) -> None:
     cluster = MemoryCluster()
-    world = World(draw_options(1, (), ()), cluster, cluster.admin())
+    world = World(draw_options(1, {}, ()), cluster, cluster.admin())
     losses = Losses(world, GodView(world))
     losses.note_leader(STREAM, 3, 0.0)
     losses.note_leader(STREAM, 1, 50.0)

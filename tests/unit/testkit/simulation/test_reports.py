@@ -16,7 +16,7 @@ SCRIPT = read_script("1 pause 1 for 0.5\n1.2 kill 1 for 1\n2 kill 2 for 1.5\n")
 
 
 def run(on_time=None) -> Report:
-    return simulate(draw_options(1, (), (), length_s=4.0), SCRIPT, on_time)
+    return simulate(draw_options(1, {}, (), length_s=4.0), SCRIPT, on_time)
 
 
 def test_each_fault_is_told_with_its_times_but_for_those_that_were_passed_over() -> None:
