@@ -42,7 +42,15 @@ from strandline.client.request_bounds import in_parts
 from strandline.client.service import Service
 from strandline.client.settings import AdminSettings, from_mapping
 from strandline.client.settings_help import shows_settings
-from strandline.client.topic_changes import CreatedTopic, NewTopic, creatable, created, deleted, raise_whole_refusal
+from strandline.client.topic_changes import (
+    CreatedTopic,
+    NewTopic,
+    creatable,
+    created,
+    deleted,
+    deletion,
+    raise_whole_refusal,
+)
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     UNCLEAN,
@@ -54,7 +62,6 @@ from strandline.protocol.messages import (
     CreatePartitionsTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
-    DeleteTopicsRequest,
     DeleteTopicsResponse,
     DescribeConfigsResourceResult,
     ElectLeadersRequest,
@@ -67,7 +74,7 @@ from strandline.protocol.messages import (
     ReplicaStanding,
     Request,
 )
-from strandline.protocol.types import NO_BROKER, TopicPartition
+from strandline.protocol.types import NO_BROKER, NO_TOPIC_ID, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment, production_client_environment
 
 R = TypeVar("R", bound=Message)
@@ -162,21 +169,28 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading, Quot
     async def delete_topics(
         self, names: Iterable[str], *, timeout_ms: float | None = None
     ) -> dict[str, AnsweredError | None]:
-        """Delete several; None where it went well. The last cause after `timeout_ms`."""
+        """Delete several; None where it went well. The last cause after `timeout_ms`. Those that brokers know are
+        deleted by their ids, so an attempt that arrives late deletes no topic that was made anew (KIP-516)."""
         left = dict.fromkeys(names)
         results: dict[str, AnsweredError | None] = {}
         call = _ControllerCall(self, timeout_ms)
+        view = await self._ask_any(list(left), call.left_ms()) if left else ClusterView()
+        ids = {topic.topic_id: name for name, topic in view.topics.items() if topic.topic_id != NO_TOPIC_ID}
         while left:
-            wait_ms = int(call.left_ms() * _WAIT_SHARE)
-            answer = await call.attempt(DeleteTopicsRequest(list(left), wait_ms), DeleteTopicsResponse)
+            request = deletion(left, ids, int(call.left_ms() * _WAIT_SHARE))
+            answer = await call.attempt(request, DeleteTopicsResponse)
             if answer is None:
                 continue
             for result in answer.responses:
                 raise_whole_refusal(result, left, "deleting topics")
-                if result.name not in left or call.must_repeat(result.error_code):
+                name = ids.get(result.topic_id, result.name or "")
+                if name not in left or call.must_repeat(result.error_code):
                     continue
-                del left[result.name]
-                results[result.name] = deleted(result, may_have_been_us=call.outcome_was_lost)
+                if result.error_code == ErrorCode.UNKNOWN_TOPIC_ID and not call.outcome_was_lost:
+                    del ids[result.topic_id]  # whoever told it had not heard yet that the topic was made anew
+                    continue
+                del left[name]
+                results[name] = deleted(result, name, may_have_been_us=call.outcome_was_lost)
             await call.before_repeating(bool(left), "deleting topics")
         return results
 

@@ -5,14 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from strandline.client.errors import AnsweredError, error_for
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import CreatableTopic, CreatableTopicResult, DeletableTopicResult
-from strandline.protocol.types import NO_TOPIC
+from strandline.protocol.messages import (
+    CreatableTopic,
+    CreatableTopicResult,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from strandline.protocol.types import NO_TOPIC, TopicId
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +63,14 @@ def raise_whole_refusal(result: CreatableTopicResult | DeletableTopicResult, ask
         raise error_for(result.error_code, what, detail=result.error_message)
 
 
-def deleted(result: DeletableTopicResult, *, may_have_been_us: bool) -> AnsweredError | None:
-    gone = result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and may_have_been_us
-    if result.error_code == ErrorCode.NONE or gone:
+def deletion(names: Collection[str], ids: Mapping[TopicId, str], wait_ms: int) -> DeleteTopicsRequest:
+    """Each by its id where that is known."""
+    by_id = {name: DeleteTopicState(topic_id=topic_id) for topic_id, name in ids.items() if name in names}
+    return DeleteTopicsRequest([name for name in names if name not in by_id], wait_ms, list(by_id.values()))
+
+
+def deleted(result: DeletableTopicResult, name: str, *, may_have_been_us: bool) -> AnsweredError | None:
+    is_gone = result.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+    if result.error_code == ErrorCode.NONE or (is_gone and may_have_been_us):
         return None
-    return error_for(result.error_code, f"deleting topic {result.name!r}", detail=result.error_message)
+    return error_for(result.error_code, f"deleting topic {name!r}", detail=result.error_message)

@@ -432,15 +432,19 @@ class FakeBroker:
 
     def _delete(self, request: DeleteTopicsRequest, fault: Fault) -> DeleteTopicsResponse:
         results = []
-        for name in request.topic_names:
-            code = fault.error
+        names = {topic_id: name for name, topic_id in self.cluster.topic_ids.items()}
+        for asked in request.asked():
+            name, code = asked.name or names.get(asked.topic_id), fault.error
             if self.cluster.controller_id != self.broker_id:
                 code = ErrorCode.NOT_CONTROLLER
+            elif name is None:
+                code = ErrorCode.UNKNOWN_TOPIC_ID
             elif name not in self.cluster.topics:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif fault.apply:
                 del self.cluster.topics[name]
-            results.append(DeletableTopicResult(name, code))
+                self.cluster.topic_ids.pop(name, None)
+            results.append(DeletableTopicResult(name, code, topic_id=asked.topic_id))
         return DeleteTopicsResponse(results)
 
     def _delete_records(self, request: DeleteRecordsRequest, fault: Fault) -> DeleteRecordsResponse:

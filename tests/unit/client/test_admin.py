@@ -15,8 +15,15 @@ from strandline.client.errors import (
     UnknownTopic,
 )
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import CreateTopicsRequest, MetadataRequest, MetadataResponse, MetadataTopic
-from unit.client.fake_broker import ApiKey, FakeCluster, Fault
+from strandline.protocol.messages import (
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataTopic,
+)
+from unit.client.fake_broker import ApiKey, FakeBroker, FakeCluster, Fault
 
 
 def admin(cluster: FakeCluster, **settings: object) -> TrioAdmin:
@@ -102,6 +109,51 @@ async def test_a_creation_whose_answer_was_lost_counts_as_done(autojump_clock: o
         async with admin(cluster, request_timeout_ms=1000) as client:
             await client.create_topic("t", 1, 1)
             cluster.brokers[0].faults[ApiKey.DELETE_TOPICS].append(Fault(apply=True, close=True))
+            await client.delete_topic("t")
+        nursery.cancel_scope.cancel()
+    assert cluster.topics == {}
+
+
+async def test_a_topic_is_deleted_by_its_id_and_one_that_is_made_anew_meanwhile_stays(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t", 1)
+    cluster.topic_ids["t"] = b"1" * 16
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        cluster.brokers[0].faults[ApiKey.DELETE_TOPICS].append(Fault(apply=True, close=True))
+        async with admin(cluster) as client:
+            nursery.start_soon(_make_anew_once_gone, cluster)
+            await client.delete_topic("t")
+        nursery.cancel_scope.cancel()
+    assert cluster.topic_ids["t"] == b"2" * 16, "the attempt that was repeated is about the first one"
+    for attempt in cluster.brokers[0].seen(DeleteTopicsRequest):
+        assert isinstance(attempt, DeleteTopicsRequest)
+        assert attempt.asked() == [DeleteTopicState(topic_id=b"1" * 16)]
+
+
+async def _make_anew_once_gone(cluster: FakeCluster) -> None:
+    while "t" in cluster.topics:
+        await trio.sleep(0.001)
+    cluster.add_topic("t", 1)
+    cluster.topic_ids["t"] = b"2" * 16
+
+
+async def test_an_id_that_was_out_of_date_is_given_up_for_the_name(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t", 1)
+    cluster.topic_ids["t"] = b"1" * 16
+    delete = FakeBroker._delete
+
+    def made_anew_just_before(broker: FakeBroker, request: DeleteTopicsRequest, fault: Fault) -> object:
+        cluster.topic_ids["t"] = b"2" * 16
+        return delete(broker, request, fault)
+
+    monkeypatch.setattr(FakeBroker, "_delete", made_anew_just_before)
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with admin(cluster) as client:
             await client.delete_topic("t")
         nursery.cancel_scope.cancel()
     assert cluster.topics == {}
