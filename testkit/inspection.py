@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from strandline.client.consumer import TrioConsumer
@@ -33,17 +33,21 @@ def log_bytes(
 
 def records_on(disk: MemoryDisk, tp: TopicPartition, log_dir: str = "/data") -> dict[int, bytes | None]:
     """offset → value of what stands on a disk, whether a broker runs on it or not; up to the first damage."""
-    found: dict[int, bytes | None] = {}
+    return {record.offset: record.value for _, record in epochs_and_records_on(disk, tp, log_dir)}
+
+
+def epochs_and_records_on(disk: MemoryDisk, tp: TopicPartition, log_dir: str = "/data") -> Iterator[tuple[int, Record]]:
+    """As `records_on`, with the leader epoch of each."""
     folder = f"{log_dir}/{tp.topic}-{tp.partition}"
     names = disk.listdir(folder) if disk.is_dir(folder) else []
     for name in sorted(name for name in names if name.endswith(".log")):
         content = memoryview(disk.read(f"{folder}/{name}"))
         try:
             for at, header in scan(content):
-                found |= {each.offset: each.value for each in decode_records(content[at : at + header.size_bytes])}
+                for record in decode_records(content[at : at + header.size_bytes]):
+                    yield header.partition_leader_epoch, record
         except InvalidBatch:
             break
-    return found
 
 
 def log_records(log: Log, end_offset: int | None = None) -> list[Record]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import trio
 
@@ -19,13 +20,21 @@ from strandline.storage.disk.checkpoints import LOG_START_OFFSETS
 from strandline.testkit.clock import common_time
 from strandline.testkit.cluster import LOG_DIR
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.inspection import records_on
+from strandline.testkit.inspection import epochs_and_records_on
 from strandline.testkit.simulation.anomalies import offsets_stream
 from strandline.testkit.simulation.god_view import GodView
 from strandline.testkit.simulation.history import Outcome, Stream, Write
 from strandline.testkit.simulation.world import World
 
 LOOK_INTERVAL_S = 0.1
+
+
+class Copy(NamedTuple):
+    """A record in some log. A producer may have sent it to two leaders, who wrote it at the same offset."""
+
+    offset: int
+    epoch: int
+    value: bytes
 
 
 class Losses:
@@ -81,11 +90,11 @@ class Losses:
         for stream in streams:
             after = self._copies(stream)
             gone = before[stream] - after
-            self._god_view.copies_left(stream.tp, {offset for offset, _ in after}, {offset for offset, _ in gone})
+            self._god_view.copies_left(stream.tp, {copy.offset for copy in after}, {copy.offset for copy in gone})
             if not after:  # nobody knows where the log was: its offsets are given out again, deleted ones included
                 self._world.excuses.gone |= {w.value for w in self._world.history.writes if w.stream == stream}
             if gone:
-                self._world.excuses.gone |= {value for _, value in gone}
+                self._world.excuses.gone |= {copy.value for copy in gone} - {copy.value for copy in after}
                 self.disasters_s[stream].append(common_time())
                 self._world.sometimes["records gone with their last copy"] += len(gone)
 
@@ -95,12 +104,12 @@ class Losses:
             known = [_log_start(node.disk, stream.tp) for node in self._cluster.nodes.values()]
             head.answered = min(head.answered, max(known))
 
-    def _copies(self, stream: Stream) -> set[tuple[int, bytes]]:
+    def _copies(self, stream: Stream) -> set[Copy]:
         """What stands on at least one disk."""
         return {
-            (offset, value or b"")
+            Copy(record.offset, epoch, record.value or b"")
             for node in self._cluster.nodes.values()
-            for offset, value in records_on(node.disk, stream.tp).items()
+            for epoch, record in epochs_and_records_on(node.disk, stream.tp)
         }
 
     def weak(self) -> set[bytes]:
