@@ -25,10 +25,10 @@ from strandline.testkit.clock import common_time
 from strandline.testkit.environment import VirtualWallClock
 from strandline.testkit.simulation.history import Outcome, Stream, Write
 from strandline.testkit.simulation.kafka_access import KafkaAccess, Unanswered
+from strandline.testkit.simulation.workloads.producing import key_of
 from strandline.testkit.simulation.world import TopicLife, World
 
 IN_FLIGHT_MAX = 5
-KEYS = 4
 RECORDS_MAX = 5
 DELIVERY_TIMEOUT_S = 8.0
 RETRY_PAUSE_S = 0.1
@@ -162,7 +162,7 @@ class _Lane:
         for _ in range(producer.chance.randint(1, RECORDS_MAX)):
             producer.sent += 1
             value = f"{producer.topic}/{self._life.life}/{producer.name}/{producer.sent}".encode()
-            key = b"key-%d" % (producer.sent % KEYS)
+            key = key_of(producer.sent)
             writes.append(Write(producer.name, self._stream, value, self._style.acks, now_s, key=key))
         producer.world.history.writes += writes
         numbers = None

@@ -16,7 +16,6 @@ from strandline.testkit.simulation.options import TopicPlan
 from strandline.testkit.simulation.world import TopicLife, World
 
 IN_FLIGHT_MAX = 5
-KEYS = 4
 SETTINGS = {
     "linger_ms": 0,
     "delivery_timeout_ms": 8_000,
@@ -68,7 +67,7 @@ class Writer:
         self.number += 1
         value = _value(life, self.name, self.number)
         write = Write(self.name, life.stream(partition), value, self.plan.acks, common_time())
-        write.key = b"key-%d" % (self.number % KEYS)
+        write.key = key_of(self.number)
         write.may_repeat = self.plan.acks != -1
         self.world.history.writes.append(write)
         life.in_flight += 1
@@ -77,6 +76,12 @@ class Writer:
 
 def _value(life: TopicLife, name: str, number: int) -> bytes:
     return f"{life.name}/{life.life}/{name}/{number}".encode()
+
+
+def key_of(number: int) -> bytes:
+    """Of a producer's record: some keys are written over and over, others for a while and then never again: however
+    often a log is compacted, it keeps the newest record of each."""
+    return b"key-%d" % (number % 4) if number % 3 else b"once-%d" % (number // 12)
 
 
 def life_of(value: bytes) -> int:
