@@ -75,21 +75,6 @@ OWN = [
         NOTHING,
     ),
     Mutant(
-        "orders to a past life are obeyed",
-        "broker/handlers/orders.py",
-        "        return broker_epoch < 0 or broker_epoch != self._registration.broker_epoch\n",
-        "        return False\n",
-        NOTHING,
-    ),
-    Mutant(
-        "orders of a controller that was replaced are obeyed",
-        "broker/replication/role_changes.py",
-        "        if request.controller_epoch < self._replicas.controller_epoch:\n"
-        "            return LeaderAndIsrResponse(",
-        "        if request.controller_epoch < 0:\n            return LeaderAndIsrResponse(",
-        NOTHING,
-    ),
-    Mutant(
         "who lost power claims to have lost nothing",
         "storage/manager/log_directory.py",
         "        self.may_have_lost_data = not self.last_stop.was_clean and not same_boot\n",
@@ -150,22 +135,27 @@ OWN = [
 ]
 NAMED = (
     "truncate to the high watermark",
-    "no check of the epoch's start when the ISR grows",
-    "the high watermark over the committed ISR only",
     "version -1 in the compare-and-set",
     "acknowledged at the append",
-    "fetches of an older epoch are served",
-    "answers to an older epoch are appended",
     "a diverged fetch counts as progress",
     "no check of the incarnation",
+    "a last member that lost its data is not marked",
+    "no check of the controller's epoch in its transactions",
+    "a leader does not say where the logs part",
+    "a follower below its leader's log start waits for what is gone",
+    "whoever is reached again counts as dead until it is started",
+)
+NOT_YET = (
+    "no check of the epoch's start when the ISR grows",
+    "the high watermark over the committed ISR only",
+    "fetches of an older epoch are served",
+    "answers to an older epoch are appended",
     "a new leadership does not know who is eligible",
     "a leader forgets whom it removed below the minimum",
-    "a last member that lost its data is not marked",
     "who joins below the minimum is measured by a high watermark that stands still",
     "a follower with a later epoch than its leader has it cut",
     "a suspicion outlasts the life that it is of",
     "an election whose answer was lost is somebody else's write",
-    "no check of the controller's epoch in its transactions",
     "the next controller tells nobody which roles they have",
     "a controller forgets whom it removed below the minimum",
     "a recovery believes what an earlier life said",
@@ -180,12 +170,35 @@ NAMED = (
     "a rejected joiner is waited for where its past life ended",
     "brokers wait for TCP after a cut",
 )
+"""Noticed by scripted regressions only: 30 seeds of a minute did not meet what they break."""
 CAUGHT = {
     "truncate to the high watermark": (1, "invariant 1"),
     "version -1 in the compare-and-set": (1, "invariant 12"),
     "acknowledged at the append": (1, "inconsistent-offsets"),
+    "a diverged fetch counts as progress": (20, "invariant 10"),
     "no check of the incarnation": (1, "invariant 10"),
+    "a last member that lost its data is not marked": (9, "invariant 1"),
     "no check of the controller's epoch in its transactions": (1, "invariant 26"),
+    "committed although too few are in sync": (15, "invariant 1"),
+    "a follower that diverged cuts nothing": (2, "not-at-rest"),
+    "no fetch diverges": (1, "invariant 10"),
+    "a new leader's log does not know its epoch": (1, "invariant 5"),
+    "a repeated batch is appended again": (3, "duplicate"),
+    "producers are forgotten at a start": (8, "duplicate"),
+    "consumers read up to the end of the log": (2, "end-offset-regress"),
+    "whoever lives may lead": (1, "invariant 34"),
+    "an election within the epoch": (1, "invariant 34"),
+    "who lost power claims to have lost nothing": (9, "not-at-rest"),
+    "who may have lost data stays in sync": (9, "invariant 1"),
+    "a shrink counts before it is written": (2, "inconsistent-offsets"),
+    "whoever fetches joins": (3, "invariant 10"),
+    "a session that ended is not begun anew": (2, "not-at-rest"),
+    "the marker of an orderly stop stays": (1, "not-at-rest"),
+    "an epoch's end is the log's end": (2, "invariant 10"),
+    "the high watermark follows the fastest": (1, "invariant 2"),
+    "a leader does not say where the logs part": (1, "invariant 10"),
+    "a follower below its leader's log start waits for what is gone": (4, "not-done"),
+    "whoever is reached again counts as dead until it is started": (3, "not-caught-up"),
 }
 """Mutant → a seed that shows it, and the name of what it shows first."""
-MUTANTS = [*(mutant for mutant in OF_REGRESSIONS if mutant.name in NAMED), *OWN]
+MUTANTS = [*(mutant for mutant in OF_REGRESSIONS if mutant.name in (*NAMED, *NOT_YET)), *OWN]

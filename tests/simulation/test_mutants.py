@@ -5,9 +5,16 @@ from __future__ import annotations
 import pytest
 
 from scenarios.mutants.mutant import Mutant
-from simulation.mutants import CAUGHT, MUTANTS
+from simulation.mutants import CAUGHT, MUTANTS, NOT_YET
 from simulation.search_mutants import first_finding
 from strandline.testkit.simulation.findings import name_of
+
+MUTANTS_MIN = 25
+
+
+def test_a_seed_is_known_for_each_mutant() -> None:
+    assert {mutant.name for mutant in MUTANTS} - set(NOT_YET) == set(CAUGHT)
+    assert len(CAUGHT) >= MUTANTS_MIN
 
 
 @pytest.mark.parametrize("mutant", [mutant for mutant in MUTANTS if mutant.name in CAUGHT], ids=lambda each: each.name)
