@@ -63,8 +63,9 @@ class OrderHandlers:
             return ErrorCode.STALE_BROKER_EPOCH
         if order.controller_epoch < self._replicas.controller_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
-        if self._last_told.is_late(order.controller_epoch, order.told_at_us):
+        if self._last_told.is_late(order.broker_epoch, order.controller_epoch, order.told_at_us):
             return ErrorCode.REQUEST_TIMED_OUT  # its controller gave it up, and has said the same or something newer
+        self._replicas.controller_epoch = order.controller_epoch
         return ErrorCode.NONE
 
     def _is_stale(self, broker_epoch: int) -> bool:

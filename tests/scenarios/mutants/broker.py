@@ -22,7 +22,7 @@ MUTANTS = [
     Mutant(
         "what a controller told before counts when it arrives late",
         "broker/handlers/last_told.py",
-        "        if at < self._at:\n            return True\n",
+        "        if broker_epoch == self._broker_epoch and at < self._at:\n            return True\n",
         "",
         ("../unit/broker/handlers/test_orders.py", "test_what_a_controller_told_before"),
     ),

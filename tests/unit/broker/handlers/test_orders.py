@@ -137,6 +137,15 @@ async def test_a_new_controller_has_a_clock_of_its_own(broker: Broker, autojump_
     assert (await broker.lead(told_at_us=3_000)).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
 
 
+async def test_who_has_registered_anew_hears_a_controller_of_an_epoch_that_comes_again(
+    broker: Broker, autojump_clock: MockClock
+) -> None:
+    """An old copy of ZooKeeper was put back: another broker is controller in an epoch that was there before."""
+    await broker.update(told_at_us=2_000)
+    broker.registration.broker_epoch = MY_EPOCH - 5
+    assert (await broker.update(broker_epoch=MY_EPOCH - 5, told_at_us=10)).error_code == ErrorCode.NONE
+
+
 async def test_a_session_that_ended_while_topic_configurations_were_read_makes_the_order_stale(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
