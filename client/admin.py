@@ -74,7 +74,7 @@ from strandline.protocol.messages import (
     ReplicaStanding,
     Request,
 )
-from strandline.protocol.types import NO_BROKER, NO_TOPIC_ID, TopicPartition
+from strandline.protocol.types import NO_BROKER, NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment, production_client_environment
 
 R = TypeVar("R", bound=Message)
@@ -176,6 +176,7 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading, Quot
         call = _ControllerCall(self, timeout_ms)
         view = await self._ask_any(list(left), call.left_ms()) if left else ClusterView()
         ids = {topic.topic_id: name for name, topic in view.topics.items() if topic.topic_id != NO_TOPIC_ID}
+        begun: set[TopicId] = set()  # perhaps, by a controller that resigned: the next one goes on with it
         while left:
             request = deletion(left, ids, int(call.left_ms() * _WAIT_SHARE))
             answer = await call.attempt(request, DeleteTopicsResponse)
@@ -184,13 +185,17 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading, Quot
             for result in answer.responses:
                 raise_whole_refusal(result, left, "deleting topics")
                 name = ids.get(result.topic_id, result.name or "")
-                if name not in left or call.must_repeat(result.error_code):
+                if name not in left:
                     continue
-                if result.error_code == ErrorCode.UNKNOWN_TOPIC_ID and not call.outcome_was_lost:
+                if call.must_repeat(result.error_code):
+                    begun.add(result.topic_id)
+                    continue
+                may_have_been_us = call.outcome_was_lost or (result.topic_id in begun and result.topic_id in ids)
+                if result.error_code == ErrorCode.UNKNOWN_TOPIC_ID and not may_have_been_us:
                     del ids[result.topic_id]  # whoever told it had not heard yet that the topic was made anew
                     continue
                 del left[name]
-                results[name] = deleted(result, name, may_have_been_us=call.outcome_was_lost)
+                results[name] = deleted(result, name, may_have_been_us=may_have_been_us)
             await call.before_repeating(bool(left), "deleting topics")
         return results
 

@@ -18,6 +18,7 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
+    DeleteTopicsResponse,
     DeleteTopicState,
     MetadataRequest,
     MetadataResponse,
@@ -129,6 +130,32 @@ async def test_a_topic_is_deleted_by_its_id_and_one_that_is_made_anew_meanwhile_
     for attempt in cluster.brokers[0].seen(DeleteTopicsRequest):
         assert isinstance(attempt, DeleteTopicsRequest)
         assert attempt.asked() == [DeleteTopicState(topic_id=b"1" * 16)]
+
+
+async def test_a_deletion_that_a_controller_began_and_the_next_one_ended_is_done(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = FakeCluster(2)
+    cluster.add_topic("t", 1)
+    cluster.topic_ids["t"] = b"1" * 16
+    delete = FakeBroker._delete
+
+    def resigned(broker: FakeBroker, request: DeleteTopicsRequest, fault: Fault) -> DeleteTopicsResponse:
+        answer = delete(broker, request, fault)
+        if broker.broker_id == 0:
+            cluster.controller_id = 1
+            cluster.add_topic("t", 1)
+            cluster.topic_ids["t"] = b"2" * 16
+            answer = delete(broker, request, fault)
+        return answer
+
+    monkeypatch.setattr(FakeBroker, "_delete", resigned)
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with admin(cluster) as client:
+            await client.delete_topic("t")
+        nursery.cancel_scope.cancel()
+    assert cluster.topic_ids == {"t": b"2" * 16}, "it was made anew by somebody else"
 
 
 async def _make_anew_once_gone(cluster: FakeCluster) -> None:
