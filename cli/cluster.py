@@ -13,6 +13,8 @@ kept from one start to the next as long as they are free. Nothing is ever killed
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import signal
 import sys
@@ -88,6 +90,8 @@ class EmbeddedCluster:
         """Of starts: what is not where somebody would look for it."""
         self._ports: dict[int, int] = {}
         self._admin_ports: dict[int, Address | None] = {}
+        self._foreign_ports: set[int] = set()
+        """They were free, and taken when a broker was to listen there."""
         self._own: set[ProcessId] = set()
         """Every process that this object ever started or adopted: only these may leave the record again."""
 
@@ -326,16 +330,19 @@ class EmbeddedCluster:
                 if not unheard:
                     raise
             for broker_id in unheard:
-                del self._ports[broker_id], self._admin_ports[broker_id]
+                admin = self._admin_ports.pop(broker_id)
+                self._foreign_ports |= {self._ports.pop(broker_id), *([admin.port] if admin is not None else [])}
                 self.start_broker(broker_id, wait=False)
         self.wait_ready(timeout_s)
 
     def _found_no_port(self, broker_id: int) -> bool:
         broker = self.brokers[broker_id]
-        return not broker.is_alive and CANNOT_LISTEN in broker.last_log_line()
+        line = broker.last_log_line()
+        return not broker.is_alive and CANNOT_LISTEN in line and os.strerror(errno.EADDRINUSE) in line
 
     def _taken(self) -> frozenset[int]:
-        return frozenset([*self._ports.values(), *(each.port for each in self._admin_ports.values() if each)])
+        admin = [each.port for each in self._admin_ports.values() if each]
+        return frozenset([*self._ports.values(), *admin, *self._foreign_ports])
 
     def _record(self) -> None:
         """Write down what runs. What somebody else recorded there stays unless a process of ours took its place."""
