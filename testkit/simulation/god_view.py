@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from strandline.broker.replication.partition import Partition
@@ -21,7 +22,7 @@ from strandline.protocol.types import TopicId, TopicPartition
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.node_tasks import NODE
-from strandline.testkit.simulation.shadows import Committed, Entry, Shadow
+from strandline.testkit.simulation.shadows import Committed, Copy, Entry, Shadow
 from strandline.testkit.simulation.world import World
 from strandline.testkit.simulation.wrapping import Wrap, wrapped
 
@@ -37,6 +38,8 @@ class GodView:
         self._lives: dict[TopicPartition, TopicId | None] = {}
         """Of the present life of each partition that anybody led."""
         self._seen: dict[tuple[str, TopicPartition], tuple[Log, Shadow]] = {}
+        self._half_known: set[tuple[str, TopicPartition]] = set()
+        """Logs whose truncation did not end: they have more than is known, perhaps."""
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
@@ -46,7 +49,7 @@ class GodView:
         with wrapped(
             Wrap(Log, "_write", self._write),
             Wrap(Log, "truncate_to", self._truncate),
-            Wrap(Log, "truncate_fully_and_start_at", self._truncate),
+            Wrap(Log, "truncate_fully_and_start_at", partial(self._truncate, keeps=False)),
             Wrap(Log, "segments_replaced", self._replace),
             Wrap(LogManager, "delete", self._delete),
             Wrap(Partition, "become_leader", self._lead),
@@ -62,11 +65,15 @@ class GodView:
                 self._check_order(log, shadow, entry)
                 shadow.append(entry)
 
-    def _truncate(self, original: Callable[..., Any], log: Log, offset: int) -> None:
-        shadow, life = self._shadow(log), _life(log)
-        known = self._seen.pop(_place(log))  # where it ends half-way, what is left is read when the log is seen again
+    def _truncate(self, original: Callable[..., Any], log: Log, offset: int, *, keeps: bool = True) -> None:
+        """keeps: what lies below `offset`."""
+        shadow, life, place = self._shadow(log), _life(log), _place(log)
+        # Where it ends half-way so much is left at least: the rest is read when the log is seen again.
+        self._seen[place] = log, shadow.up_to(offset if keeps else -1)
+        self._half_known.add(place)
         original(log, offset)
-        self._seen[_place(log)] = known
+        self._seen[place] = log, shadow
+        self._half_known.discard(place)
         kept_from = log.log_start_offset
         dropped = shadow.cut(log.log_end_offset if log.log_end_offset > kept_from else kept_from)
         if log.log_end_offset == kept_from:
@@ -130,13 +137,16 @@ class GodView:
         for key in [key for key in self._seen if key[0] == node]:
             del self._seen[key]
 
-    def copies_left(self, tp: TopicPartition, left: Set[int], gone: Set[int]) -> None:
-        """What stands at these offsets is left on some disk; a disaster took the last copies of others. What was
+    def copies_left(self, tp: TopicPartition, left: Set[Copy], gone: Set[Copy]) -> set[Copy]:
+        """left: is on some disk; gone: a disaster took the last of them. Returns those that were committed. What was
         deleted before is on none, and with the last log the knowledge of that is gone, too."""
-        if tp in self._lives:
-            committed = self._committed((tp, self._lives[tp]))
-            committed.lose_from(min(gone, default=committed.high_watermark))
-            committed.lose_below(min(left, default=committed.high_watermark))
+        if tp not in self._lives:
+            return set()
+        committed = self._committed((tp, self._lives[tp]))
+        lost = {copy for copy in gone if committed.has_copy(copy)}
+        committed.lose_from(min((copy.offset for copy in lost), default=committed.high_watermark))
+        committed.lose_below(min((copy.offset for copy in left), default=committed.high_watermark))
+        return lost
 
     # --- who has what ------------------------------------------------------------------------------------------------
 
@@ -168,12 +178,14 @@ class GodView:
         return self.committed.setdefault(life, Committed())
 
     def _shadow(self, log: Log) -> Shadow:
-        known = self._seen.get(_place(log))
-        if known is None or known[0] is not log:
+        place = _place(log)
+        known = self._seen.get(place)
+        if known is None or known[0] is not log or place in self._half_known:
             shadow = Shadow(self._stored(log))
             if known is not None and known[0].topic_id == log.topic_id:
                 self._check_same(log, known[1], shadow)
-            self._seen[_place(log)] = known = log, shadow
+            self._seen[place] = known = log, shadow
+            self._half_known.discard(place)
         return known[1]
 
     def _stored(self, log: Log) -> Iterator[Entry]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import trio
 
@@ -24,17 +23,10 @@ from strandline.testkit.inspection import epochs_and_records_on
 from strandline.testkit.simulation.anomalies import offsets_stream
 from strandline.testkit.simulation.god_view import GodView
 from strandline.testkit.simulation.history import Outcome, Stream, Write
+from strandline.testkit.simulation.shadows import Copy
 from strandline.testkit.simulation.world import World
 
 LOOK_INTERVAL_S = 0.1
-
-
-class Copy(NamedTuple):
-    """A record in some log. A producer may have sent it to two leaders, who wrote it at the same offset."""
-
-    offset: int
-    epoch: int
-    value: bytes
 
 
 class Losses:
@@ -90,13 +82,14 @@ class Losses:
         for stream in streams:
             after = self._copies(stream)
             gone = before[stream] - after
-            self._god_view.copies_left(stream.tp, {copy.offset for copy in after}, {copy.offset for copy in gone})
+            lost = self._god_view.copies_left(stream.tp, after, gone)
+            left = {copy.value for copy in after}
             if not after:  # nobody knows where the log was: its offsets are given out again, deleted ones included
                 self._world.excuses.gone |= {w.value for w in self._world.history.writes if w.stream == stream}
-            if gone:
-                self._world.excuses.gone |= {copy.value for copy in gone} - {copy.value for copy in after}
+            self._world.excuses.gone |= {copy.value for copy in gone if copy in lost or copy.value not in left}
+            if lost:
                 self.disasters_s[stream].append(common_time())
-                self._world.sometimes["records gone with their last copy"] += len(gone)
+                self._world.sometimes["records gone with their last copy"] += len(lost)
 
     def _forget_heads(self) -> None:
         """Of what was deleted, whatever no disk knows any more."""

@@ -54,9 +54,21 @@ class Shadow:
             yield entries[at]
             at += 1
 
+    def up_to(self, end_offset: int) -> Shadow:
+        """Of what does not reach beyond that."""
+        return Shadow(self.entries[: bisect_right(self.entries, end_offset, key=NEXT)])
+
     def has(self, entry: Entry) -> bool:
         at = bisect_left(self.entries, entry.base_offset, key=BASE)
         return at < len(self.entries) and self.entries[at] == entry
+
+
+class Copy(NamedTuple):
+    """A record in some log. A producer may have sent it to two leaders, who wrote it at the same offset."""
+
+    offset: int
+    epoch: int
+    value: bytes
 
 
 class Committed(Shadow):
@@ -71,6 +83,17 @@ class Committed(Shadow):
     def grow(self, entries: Iterable[Entry], high_watermark: int) -> None:
         self.entries += [entry for entry in entries if entry.base_offset >= self.end_offset]
         self.high_watermark = high_watermark
+
+    def has_copy(self, copy: Copy) -> bool:
+        """Whether it is one that was committed, and not of a leader whose records were cut off, or will be."""
+        if self.is_compacted:
+            return copy.offset < self.high_watermark
+        at = bisect_right(self.entries, copy.offset, key=NEXT)
+        return (
+            at < len(self.entries)
+            and self.entries[at].base_offset <= copy.offset
+            and self.entries[at].epoch == copy.epoch
+        )
 
     def lose_from(self, offset: int) -> None:
         """A disaster took the last copy of what stands there: from there on nothing is promised."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.testkit.simulation.shadows import Committed, Entry, Shadow
+from strandline.testkit.simulation.shadows import Committed, Copy, Entry, Shadow
 
 ENTRIES = [Entry(0, 3, 0, 11), Entry(3, 4, 0, 12), Entry(6, 8, 2, 13)]
 """A gap is what compaction leaves."""
@@ -55,3 +55,22 @@ def test_what_a_disaster_took_is_not_asked_for_any_more() -> None:
     assert (committed.entries, committed.high_watermark) == (ENTRIES[1:2], 6)
     committed.lose_below(6)
     assert (committed.entries, committed.high_watermark) == ([], 0)
+
+
+def test_a_copy_is_of_what_was_committed_by_its_offset_and_epoch() -> None:
+    committed = Committed()
+    committed.grow(ENTRIES, 8)
+    assert committed.has_copy(Copy(7, 2, b"v"))
+    assert not committed.has_copy(Copy(7, 1, b"v")), "of a leader whose records were cut off"
+    assert not committed.has_copy(Copy(5, 0, b"v"))
+    assert not committed.has_copy(Copy(8, 2, b"v"))
+    committed.is_compacted = True
+    assert committed.has_copy(Copy(7, 1, b"v")), "what it was is not known any more"
+    assert not committed.has_copy(Copy(8, 2, b"v"))
+
+
+def test_what_does_not_reach_beyond_an_offset_is_left_there() -> None:
+    shadow = Shadow(ENTRIES)
+    assert shadow.up_to(7).entries == ENTRIES[:2]
+    assert shadow.up_to(-1).entries == []
+    assert shadow.entries == ENTRIES
