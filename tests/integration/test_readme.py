@@ -78,12 +78,13 @@ def test_quotas_and_figures_are_told_as_it_is_written(folder: Path) -> None:
 
 def test_the_simulator_is_run_as_it_is_written(folder: Path) -> None:
     commands = [line.partition("  #")[0].strip() for line in block("In a simulator", "").splitlines()]
-    drawn, told, scripted, several = (shell(command, folder) for command in commands)
+    drawn, told, scripted, several, listed = (shell(command, folder) for command in commands)
     digest = r"\ndigest [0-9a-f]{16}\n"
     assert re.findall(digest, drawn) == re.findall(digest, told) != []
     assert (folder / "run.html").stat().st_size > 10_000
     assert "STRUCK kill 2 for 4" in scripted and "undone cut 1>3 for 5" in scripted
     assert "\n4 seeds, 0 with findings; " in several
+    assert "SIGSTOP" in listed
 
 
 def test_what_users_of_other_tools_type_here_works_as_it_is_written(folder: Path) -> None:

@@ -19,13 +19,6 @@ OWN = [
         NOTHING,
     ),
     Mutant(
-        "a follower that diverged cuts nothing",
-        "broker/replication/partition.py",
-        "            self.truncate_to(target)\n        return log.log_end_offset\n",
-        "            self.truncate_to(log.log_end_offset)\n        return log.log_end_offset\n",
-        NOTHING,
-    ),
-    Mutant(
         "no fetch diverges",
         "broker/replication/partition.py",
         "        if last_fetched_epoch < 0:\n            return None\n        log = self.log\n",
@@ -180,7 +173,6 @@ CAUGHT = {
     "a last member that lost its data is not marked": (9, "invariant 1"),
     "no check of the controller's epoch in its transactions": (1, "invariant 26"),
     "committed although too few are in sync": (15, "invariant 1"),
-    "a follower that diverged cuts nothing": (2, "not-at-rest"),
     "no fetch diverges": (1, "invariant 10"),
     "a new leader's log does not know its epoch": (1, "invariant 5"),
     "a repeated batch is appended again": (3, "duplicate"),

@@ -19,7 +19,7 @@
 | forget B | it gives its session up and comes with another one, while the old one lingers |
 | hold B, release B | from when it wants to write the partition's state it is kept from it, until it is released |
 | depose | an operator's hand deletes /controller |
-| repeat StopReplica B life=1 | the last such order that came to it in that life, or in this one, comes again |
+| repeat StopReplica B life=1 | the last such order that came to it in that life, or in this one, is said again |
 | rest 2 | so many seconds pass |
 """
 

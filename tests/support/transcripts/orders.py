@@ -6,10 +6,13 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
+
 from strandline.broker.network.request import RequestInHand
 from strandline.protocol.api import ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import Message
+from strandline.testkit.clock import common_time
 from strandline.testkit.cluster import MemoryCluster
 from support.transcripts.replica_look import Names
 
@@ -44,8 +47,10 @@ class Orders:
             handlers[api_key] = noted
 
     async def repeat(self, broker_id: int, kind: str, life: int | None) -> None:
-        """The network delivers the last order of this kind again that came to that life, or to this one."""
+        """The last order of this kind that came to that life, or to this one, is said again, as of now: one that is as
+        old as it was would be refused for that alone."""
         order = self._last[broker_id, life or self._cluster.nodes[broker_id].lives, kind]
+        order = msgspec.structs.replace(order, told_at_us=round(common_time() * 1e6))
         handle = self._cluster.broker(broker_id).channel._handlers[KINDS[kind]]
         await handle(cast(RequestInHand[Any], SimpleNamespace(message=order)))
 
