@@ -19,6 +19,7 @@ import trio._core._run as trio_run
 
 from strandline.storage.disk import checkpoints
 from strandline.testkit.clock import SimulationClock
+from strandline.testkit.simulation.shortcuts import cheaper_deadlines, cheaper_turns
 
 T = TypeVar("T")
 
@@ -38,11 +39,12 @@ def run_seeded(seed: int, main: Callable[[SimulationClock], Awaitable[T]]) -> T:
 
     async def bounded() -> T:
         clock.on_standstill = end
+        cheaper_turns(trio_run.GLOBAL_RUN_CONTEXT.runner)
         with scope:
             return await main(clock)
         raise StandsStill(f"every task waits, at {clock.now_s:.3f} s of virtual time, for what will not happen")
 
-    with _seeded(seed):
+    with _seeded(seed), cheaper_deadlines():
         return trio.run(bounded, clock=clock)
 
 

@@ -7,12 +7,15 @@ import os
 import random
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 import trio
 import trio._core._run as trio_run
 
 from strandline.testkit.clock import SimulationClock, common_time
+from strandline.testkit.simulation import scheduler
+from strandline.testkit.simulation.driver import simulate_seed
 from strandline.testkit.simulation.scheduler import StandsStill, run_seeded
 
 
@@ -49,6 +52,13 @@ def test_the_order_does_not_depend_on_the_process_or_its_hash_seed() -> None:
         for hash_seed in ("0", "1", "4711")
     }
     assert told == {f"{run_seeded(7, trace)}\n"}
+
+
+def test_what_a_run_has_cheaper_than_trio_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_it = simulate_seed(1, length_s=10.0).digest
+    monkeypatch.setattr(scheduler, "cheaper_deadlines", nullcontext)
+    monkeypatch.setattr(scheduler, "cheaper_turns", lambda runner: None)
+    assert simulate_seed(1, length_s=10.0).digest == with_it
 
 
 def test_a_run_in_which_everybody_waits_for_nothing_ends_and_says_when() -> None:
