@@ -103,8 +103,8 @@ class _Run:
         world = self.world
         god_view = GodView(world)
         clock.on_time = self._on_time
-        losses, rules = Losses(world, god_view), StateRules(world, god_view)
-        world.cluster.zookeeper.tree.on_apply = rules.applied
+        losses = Losses(world, god_view)
+        world.cluster.zookeeper.tree.on_apply = StateRules(world, god_view, losses).applied
         try:
             with world.until_violation, god_view.watching(), counting(world.sometimes):
                 await self._live(losses, clock)

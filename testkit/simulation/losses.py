@@ -1,7 +1,8 @@
 """What may be lost, by the god's view of all disks: nothing else is excused.
 
 * A record is *gone* once a disaster (power, a replaced disk) took its last copy from whatever disk.
-* What DeleteRecords answered is forgotten once the last disk that knew it was replaced.
+* What DeleteRecords answered is forgotten once the last disk that knew it was replaced, or once somebody leads who was
+  neither in sync nor eligible, and does not know it.
 * A record that one broker alone acknowledged (acks=1) may be lost if that broker was struck, then or later while it
   still led, or led no longer than a follower in sync may lag behind, or had been replaced without knowing of it.
 """
@@ -9,7 +10,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 
 import trio
@@ -84,12 +85,25 @@ class Losses:
             gone = before[stream] - after
             lost = self._god_view.copies_left(stream.tp, after, gone)
             left = {copy.value for copy in after}
-            if not after:  # nobody knows where the log was: its offsets are given out again, deleted ones included
-                self._world.excuses.gone |= {w.value for w in self._world.history.writes if w.stream == stream}
+            self._world.excuses.gone |= self._given_out_again(stream, before[stream], after)
             self._world.excuses.gone |= {copy.value for copy in gone if copy in lost or copy.value not in left}
             if lost:
                 self.disasters_s[stream].append(common_time())
                 self._world.sometimes["records gone with their last copy"] += len(lost)
+
+    def _given_out_again(self, stream: Stream, before: Set[Copy], after: Set[Copy]) -> set[bytes]:
+        """What stood above where the longest log that is left ends, whether or not it had been deleted or compacted
+        away by then; where none is left, nobody knows where the log was."""
+        since, until = (max((copy.offset for copy in copies), default=-1) + 1 for copies in (after, before))
+        own = (write for write in self._world.history.writes if write.stream == stream)
+        return {write.value for write in own if not after or since <= write.offset < until}
+
+    def note_unclean_election(self, tp: TopicPartition, leader: int) -> None:
+        """Who has everything is gone, and with it, perhaps, what was answered as deleted since."""
+        start_offset = _log_start(self._cluster.nodes[leader].disk, tp)
+        for stream, head in self._world.heads.items():
+            if stream.tp == tp:
+                head.answered = min(head.answered, start_offset)
 
     def _forget_heads(self) -> None:
         """Of what was deleted, whatever no disk knows any more."""
@@ -134,7 +148,8 @@ class Losses:
         if write.told_by != NO_BROKER:
             return write.told_by != leader
         from_s, until_s = write.began_s - LOOK_INTERVAL_S, write.ended_s + LOOK_INTERVAL_S
-        return any(from_s <= at_s <= until_s for at_s in self._replaced_s[write.stream])
+        moved_s = [since_s for since_s, _ in self._led[write.stream][1:]]
+        return any(from_s <= at_s <= until_s for at_s in (*self._replaced_s[write.stream], *moved_s))
 
 
 def _log_start(disk: MemoryDisk, tp: TopicPartition) -> int:

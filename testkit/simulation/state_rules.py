@@ -12,15 +12,17 @@ from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.protocol.znodes import BrokerIncarnationZnode, ControllerEpochZnode, PartitionStateZnode, TopicZnode
 from strandline.runtime.coordination import Check, Create, Delete, Operation, SetData
 from strandline.testkit.simulation.god_view import GodView
+from strandline.testkit.simulation.losses import Losses
 from strandline.testkit.simulation.world import World
 
 STATE_PATH = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
 
 
 class StateRules:
-    def __init__(self, world: World, god_view: GodView) -> None:
+    def __init__(self, world: World, god_view: GodView, losses: Losses) -> None:
         self._world = world
         self._god_view = god_view
+        self._losses = losses
 
     def applied(self, operations: Sequence[Operation], session_id: int) -> None:
         for operation in operations:
@@ -65,6 +67,7 @@ class StateRules:
             self._expect(after.leader_epoch > before.leader_epoch, tp, 34, f"changes within an epoch: {change}")
         if after.leader not in (NO_BROKER, before.leader, *before.isr, *before.elr):
             self._world.sometimes["unclean elections"] += 1
+            self._losses.note_unclean_election(tp, after.leader)
             is_last_resort = set(before.isr) <= {*before.lossy} and not before.elr
             self._expect(is_last_resort, tp, 34, f"is led by somebody who was neither in sync nor eligible: {change}")
         if after.leader in before.elr and after.leader not in before.isr:

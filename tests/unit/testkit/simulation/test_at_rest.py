@@ -11,7 +11,7 @@ from strandline.protocol.types import TopicPartition
 from strandline.storage.log.log_start import raise_log_start
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from strandline.testkit.simulation.god_view import GodView
-from strandline.testkit.simulation.history import Stream
+from strandline.testkit.simulation.history import Outcome, Stream, Write
 from strandline.testkit.simulation.losses import Losses
 from strandline.testkit.simulation.options import TopicPlan, draw_options
 from strandline.testkit.simulation.replicas import differences
@@ -79,6 +79,37 @@ async def test_what_was_deleted_is_forgotten_with_the_last_disk_that_knew_it(
             cluster.crash(broker)
             cluster.replace_disk(broker)
         assert head.answered == left
+
+
+async def test_who_leads_with_the_last_log_that_is_left_does_not_know_what_was_deleted_while_it_was_away(
+    world: World, autojump_clock: MockClock
+) -> None:
+    losses, cluster = Losses(world, GodView(world)), world.cluster
+    cluster.crash(3)
+    await world.admin.delete_records({STREAM.tp: 3})
+    head = world.heads[STREAM] = Head(asked=3, answered=3)
+    losses.note_unclean_election(STREAM.tp, 2)
+    assert head.answered == 3
+    losses.note_unclean_election(STREAM.tp, 3)
+    assert head.answered == 0
+
+
+async def test_whatever_stood_where_a_disaster_took_the_end_of_a_log_is_gone_compacted_or_not(
+    world: World, autojump_clock: MockClock
+) -> None:
+    losses, cluster, stream = Losses(world, GodView(world)), world.cluster, world.topics["c"].stream(0)
+    cluster.crash(3)
+    async with cluster.producer(linger_ms=0) as producer:
+        for number in range(5, 8):
+            await (await producer.send("c", b"%d" % number, key=b"k", partition=0))
+    for offset in (4, 6, 8):
+        value = b"compacted away at %d" % offset
+        world.history.writes.append(Write("p", stream, value, -1, 0.0, 1.0, Outcome.OK, offset))
+    with losses.by_disaster([1, 2]):
+        for broker in (1, 2):
+            cluster.crash(broker)
+            cluster.replace_disk(broker)
+    assert world.excuses.gone == {b"5", b"6", b"7", b"compacted away at 6"}
 
 
 async def test_replicas_that_differ_are_told(world: World, autojump_clock: MockClock) -> None:

@@ -27,6 +27,8 @@ STREAM = Stream(TopicPartition("t", 0), 1)
         (3, 51, -1, False),
         (NO_BROKER, 51, 1, True),
         (NO_BROKER, 60, 1, False),
+        (NO_BROKER, 50.02, 1, True),  # it was under way when the leader was replaced
+        (1, 50.02, 1, False),
     ],
 )
 async def test_what_one_broker_alone_acknowledged_may_go_with_its_leadership(
