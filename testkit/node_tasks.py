@@ -38,6 +38,7 @@ class NodeTasks:
     def freeze(self) -> None:
         """SIGSTOP. What runs in this very turn of the loop ends its step first."""
         queue = _run_queue()
+        queue.frozen += not self.is_frozen
         self.is_frozen = True
         runnable = list(queue)
         queue.clear()
@@ -46,8 +47,9 @@ class NodeTasks:
 
     def thaw(self) -> None:
         """SIGCONT."""
-        self.is_frozen = False
         queue = _run_queue()
+        queue.frozen -= self.is_frozen
+        self.is_frozen = False
         while self._held:
             queue.append(self._held.popleft())
 
@@ -56,8 +58,12 @@ class NodeTasks:
 
 
 class _RunQueue(deque["Task"]):
+    """frozen: how many nodes stand still."""
+
+    frozen = 0
+
     def append(self, task: Task) -> None:
-        node = task.context.get(NODE)
+        node = task.context.get(NODE) if self.frozen else None
         if node is not None and node.is_frozen:
             node.hold(task)
         else:
