@@ -50,6 +50,8 @@ from strandline.testkit.simulation.history import (
     Write,
 )
 
+LOOK_INTERVAL_S = 0.1
+"""Somebody looks so often who leads, and who thinks that he does."""
 TOLD_LATE_S = 5.0
 """So long before a poll tells a member what it has been given the coordinator may have answered it."""
 
@@ -77,12 +79,14 @@ class FinalLog:
 @dataclass
 class Excuses:
     """gone: values of which a disaster took the last copy. weak: values that one broker alone had acknowledged and may
-    have lost. disasters_s: stream → when its offsets may have gone back. offsets_partitions: so many partitions the
-    topic of committed offsets has."""
+    have lost. disasters_s: stream → when its offsets may have gone back. replaced_s: stream → when a broker was seen
+    to lead that had been replaced, and did not know. offsets_partitions: so many partitions the topic of committed
+    offsets has."""
 
     gone: set[bytes] = field(default_factory=set)
     weak: set[bytes] = field(default_factory=set)
     disasters_s: Mapping[Stream, Sequence[float]] = field(default_factory=dict)
+    replaced_s: Mapping[Stream, Sequence[float]] = field(default_factory=dict)
     offsets_partitions: int = 1
 
     def forgives(self, value: bytes) -> bool:
@@ -94,6 +98,12 @@ class Excuses:
     def is_group_hit(self, group: str, began_s: float, ended_s: float) -> bool:
         """What the group's coordinators had written may have gone back meanwhile."""
         return self.is_between(offsets_stream(partition_of(group, self.offsets_partitions)), began_s, ended_s)
+
+    def is_told_by_replaced(self, group: str, began_s: float, ended_s: float) -> bool:
+        """Whoever coordinated the group before may have answered meanwhile: cut off from all others, he cannot know of
+        later commits, and goes on for who reaches him, as brokers do while ZooKeeper is away. He has none confirmed."""
+        seen_s = self.replaced_s.get(offsets_stream(partition_of(group, self.offsets_partitions)), ())
+        return any(began_s - LOOK_INTERVAL_S <= at_s <= ended_s + LOOK_INTERVAL_S for at_s in seen_s)
 
 
 def offsets_stream(partition: int) -> Stream:
@@ -336,6 +346,8 @@ def _is_settled(commit: Commit, told: Committed, excuses: Excuses) -> bool:
     """It had been acknowledged when somebody asked, in the same life, and no disaster came since it was sent: the
     answer may have been on its way by then."""
     if commit.outcome is not Outcome.OK or commit.ended_s >= told.began_s or commit.stream != told.stream:
+        return False
+    if excuses.is_told_by_replaced(told.group, told.began_s, told.ended_s):
         return False
     return not excuses.is_group_hit(told.group, commit.began_s, told.ended_s)
 

@@ -21,13 +21,11 @@ from strandline.testkit.clock import common_time
 from strandline.testkit.cluster import LOG_DIR
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.inspection import epochs_and_records_on
-from strandline.testkit.simulation.anomalies import offsets_stream
+from strandline.testkit.simulation.anomalies import LOOK_INTERVAL_S, offsets_stream
 from strandline.testkit.simulation.god_view import GodView
 from strandline.testkit.simulation.history import Outcome, Stream, Write
 from strandline.testkit.simulation.shadows import Copy
 from strandline.testkit.simulation.world import World
-
-LOOK_INTERVAL_S = 0.1
 
 
 class Losses:
@@ -41,7 +39,7 @@ class Losses:
         self._replaced_s: dict[Stream, list[float]] = defaultdict(list)
         """When a broker was seen to lead that had been replaced."""
         self.disasters_s: dict[Stream, list[float]] = defaultdict(list)
-        world.excuses.disasters_s = self.disasters_s
+        world.excuses.disasters_s, world.excuses.replaced_s = self.disasters_s, self._replaced_s
         world.excuses.offsets_partitions = int(world.options.config["offsets.topic.num.partitions"])
 
     @property
@@ -54,11 +52,15 @@ class Losses:
 
     async def watch_leaders(self) -> None:
         while True:
-            for life in self._world.topics.values():
-                for stream in life.streams:
-                    believers = [broker for broker in self._cluster.nodes if self._cluster.leads(broker, stream.tp)]
-                    self.note_leader(stream, self._world.leader(stream.tp), common_time(), believers)
+            for stream in self._streams():
+                believers = [broker for broker in self._cluster.nodes if self._cluster.leads(broker, stream.tp)]
+                self.note_leader(stream, self._world.leader(stream.tp), common_time(), believers)
             await trio.sleep(LOOK_INTERVAL_S)
+
+    def _streams(self) -> list[Stream]:
+        """Of all partitions that live, those of committed offsets among them."""
+        streams = [stream for life in self._world.topics.values() for stream in life.streams]
+        return [*streams, *map(offsets_stream, range(self._world.excuses.offsets_partitions))]
 
     def note_leader(self, stream: Stream, leader: int, at_s: float, believers: Sequence[int] = ()) -> None:
         """leader: as ZooKeeper has it by then. believers: who takes itself for the leader."""
@@ -71,8 +73,7 @@ class Losses:
     @contextmanager
     def by_disaster(self, brokers: Sequence[int]) -> Iterator[None]:
         """What the block does to these brokers' disks may take the last copy of a record."""
-        streams = [stream for life in self._world.topics.values() for stream in life.streams]
-        streams += map(offsets_stream, range(self._world.excuses.offsets_partitions))
+        streams = self._streams()
         before = {stream: self._copies(stream) for stream in streams}
         disks = [node.disk for node in self._cluster.nodes.values()]
         yield
@@ -108,16 +109,22 @@ class Losses:
     def _forget_heads(self) -> None:
         """Of what was deleted, whatever no disk knows any more."""
         for stream, head in self._world.heads.items():
-            known = [_log_start(node.disk, stream.tp) for node in self._cluster.nodes.values()]
+            known = [_log_start(disk, stream.tp) for disk in self._disks(stream.tp)]
             head.answered = min(head.answered, max(known))
 
     def _copies(self, stream: Stream) -> set[Copy]:
-        """What stands on at least one disk."""
+        """What stands on the disk of at least one replica."""
         return {
             Copy(record.offset, epoch, record.value or b"")
-            for node in self._cluster.nodes.values()
-            for epoch, record in epochs_and_records_on(node.disk, stream.tp)
+            for disk in self._disks(stream.tp)
+            for epoch, record in epochs_and_records_on(disk, stream.tp)
         }
+
+    def _disks(self, tp: TopicPartition) -> list[MemoryDisk]:
+        """Of its replicas. Who is none any more may have a log for a while, and nobody will ask for it."""
+        topic = self._world.topic_znode(tp.topic)
+        replicas = topic.partitions.get(tp.partition) if topic is not None else None
+        return [node.disk for broker, node in self._cluster.nodes.items() if replicas is None or broker in replicas]
 
     def weak(self) -> set[bytes]:
         """Values that one broker alone had acknowledged and was allowed to lose."""

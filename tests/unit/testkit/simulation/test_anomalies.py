@@ -190,6 +190,8 @@ def test_a_committed_offset_that_lies_below_an_acknowledged_one_is_a_regress() -
     assert names(of, None, Excuses(disasters_s={OFFSETS: [4]})) == []
     assert names(of, None, Excuses(disasters_s={OFFSETS: [1.5]})) == [], "its answer was on its way"
     assert names(of, None, Excuses(disasters_s={OFFSETS: [0.5]})) == ["committed-offset-regress"]
+    assert names(of, None, Excuses(replaced_s={OFFSETS: [5.5]})) == [], "who answered had been replaced, perhaps"
+    assert names(of, None, Excuses(replaced_s={OFFSETS: [4]})) == ["committed-offset-regress"]
 
 
 def test_what_a_group_has_committed_one_of_its_members_has_got() -> None:

@@ -112,6 +112,17 @@ async def test_whatever_stood_where_a_disaster_took_the_end_of_a_log_is_gone_com
     assert world.excuses.gone == {b"5", b"6", b"7", b"compacted away at 6"}
 
 
+async def test_what_only_a_former_replica_has_is_gone(world: World, autojump_clock: MockClock) -> None:
+    losses, cluster, tp = Losses(world, GodView(world)), world.cluster, STREAM.tp
+    cluster.crash(2)
+    await world.admin.alter_partition_reassignments({tp: [1]})
+    await cluster.until(lambda: world.topic_znode("t").partitions[0] == [1], "moved")
+    with losses.by_disaster([1]):
+        cluster.crash(1)
+        cluster.replace_disk(1)
+    assert world.excuses.gone == {b"%d" % number for number in range(5)}
+
+
 async def test_replicas_that_differ_are_told(world: World, autojump_clock: MockClock) -> None:
     tp = TopicPartition("c", 0)
     for log in (world.cluster.logs(STREAM.tp)[3], world.cluster.logs(tp)[3]):
