@@ -228,11 +228,12 @@ class MemoryCluster(ClusterView):
         except* NodeDied:
             assert life.is_over
         except* FATAL as failures:  # the process would end with exit code 1
-            node.ended_by = str(first_cause(failures))
-            self.history.append(f"{common_time():9.4f} {node.name} ended: {node.ended_by}")
-            self.network.stop(node.name)
-            node.disk.kill()
-            self.zookeeper.crash(node.coordination.client)
+            if not life.is_over:  # otherwise it was killed while it ended, and may run again by now
+                node.ended_by = str(first_cause(failures))
+                self.history.append(f"{common_time():9.4f} {node.name} ended: {node.ended_by}")
+                self.network.stop(node.name)
+                node.disk.kill()
+                self.zookeeper.crash(node.coordination.client)
         finally:
             life.is_over = True
             finished.set()

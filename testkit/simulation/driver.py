@@ -25,7 +25,7 @@ from strandline.testkit.simulation.faults.striking import Strikes
 from strandline.testkit.simulation.faults.table import KINDS, draw_script
 from strandline.testkit.simulation.findings import ended_by
 from strandline.testkit.simulation.god_view import GodView
-from strandline.testkit.simulation.history import History
+from strandline.testkit.simulation.history import NEVER_S, History
 from strandline.testkit.simulation.judgement import judge
 from strandline.testkit.simulation.leftovers import leftovers
 from strandline.testkit.simulation.losses import Losses
@@ -39,6 +39,8 @@ from strandline.testkit.simulation.workloads.table import ALWAYS, SOMETIMES
 from strandline.testkit.simulation.world import World
 
 ADMIN_TIMEOUT_MS = 2_000
+ENDED_WITHIN_S = 300.0
+"""After the time with faults. Who cannot be started is tried for long."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,11 @@ class _Run:
                 strikes = Strikes(world, losses, KINDS)
                 watchers.start_soon(losses.watch_leaders)
                 watchers.start_soon(strikes.keep_up)
-                await self._load_and_strike(strikes, ends_s=clock.now_s + world.options.length_s)
+                ends_s = clock.now_s + world.options.length_s
+                with trio.move_on_at(ends_s + ENDED_WITHIN_S) as bound:
+                    await self._load_and_strike(strikes, ends_s)
+                if bound.cancelled_caught:
+                    self._tell_who_does_not_end()
                 self.findings += await come_to_rest(world)
                 self.findings += judge(world, losses)
                 watchers.cancel_scope.cancel()
@@ -136,6 +142,11 @@ class _Run:
             await strikes.run(self._script)
             await trio.sleep_until(ends_s)
             self.world.is_over = True
+
+    def _tell_who_does_not_end(self) -> None:
+        undone = ", ".join(str(struck.fault).strip() for struck in self.world.struck if struck.to_s == NEVER_S)
+        what = f"undone: {undone}" if undone else "clients do not end"
+        self.world.violated(f"not-done: {ENDED_WITHIN_S:g} s after the time with faults: {what}")
 
     def digest(self) -> str:
         told = hashlib.sha256()

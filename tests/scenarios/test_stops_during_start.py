@@ -3,6 +3,7 @@ in its way. One whose session ends before it serves goes on."""
 
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
 
 import pytest
@@ -10,7 +11,7 @@ import trio
 
 from strandline.broker.server import Broker
 from strandline.runtime.coordination import SessionState
-from strandline.testkit.cluster import MemoryCluster, StartFailed
+from strandline.testkit.cluster import SESSION_TIMEOUT_MS, MemoryCluster, StartFailed
 from strandline.testkit.disk.model import lose_everything
 from support.scenario import T0, check_at_the_end, cluster_with_topic, numbered
 
@@ -164,3 +165,22 @@ async def test_a_start_goes_on_whenever_its_session_ends(autojump_clock) -> None
                 cluster.expire_session(3)
             await cluster.until(lambda: 3 in cluster.registered() and cluster.isr(T0) == [1, 2, 3], "in sync again")
         await check_at_the_end(cluster, ledger)
+
+
+async def test_who_is_killed_while_it_ends_by_itself_is_started_again_and_stays(autojump_clock) -> None:
+    """Its disk fails, it begins to end, an operator has no patience. What ends then is the life that was killed."""
+    async with MemoryCluster(2, zookeeper_latency_s=0.5).running() as cluster, cluster.admin() as admin:
+        await admin.create_topic(T0.topic, assignments={0: [2, 1]})
+        await cluster.until(lambda: cluster.leads(2, T0), "it leads")
+        broken = cluster.nodes[2].disk.fail("pwritev", "/data/*", errno.EIO)
+        async with cluster.producer(linger_ms=0) as producer:
+            waiting = await producer.send(T0.topic, b"value", partition=0)
+            await cluster.until(lambda: any("log directory offline" in line for line in cluster.history), "it ends")
+            assert cluster.nodes[2].is_up, "its good-bye to ZooKeeper takes a while"
+            cluster.crash(2)
+            broken.cancel()
+            await cluster.start_broker(2)
+            await waiting
+        await trio.sleep(2 * SESSION_TIMEOUT_MS / 1000)
+        assert cluster.registered() == [1, 2]
+        assert sorted(cluster.isr(T0)) == [1, 2]
