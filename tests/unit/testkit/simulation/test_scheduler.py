@@ -14,7 +14,7 @@ import trio
 import trio._core._run as trio_run
 
 from strandline.testkit.clock import SimulationClock, common_time
-from strandline.testkit.simulation import scheduler
+from strandline.testkit.simulation import driver, scheduler
 from strandline.testkit.simulation.driver import simulate_seed
 from strandline.testkit.simulation.scheduler import StandsStill, run_seeded
 
@@ -59,6 +59,12 @@ def test_what_a_run_has_cheaper_than_trio_changes_nothing(monkeypatch: pytest.Mo
     monkeypatch.setattr(scheduler, "cheaper_deadlines", nullcontext)
     monkeypatch.setattr(scheduler, "cheaper_turns", lambda runner: None)
     assert simulate_seed(1, length_s=10.0).digest == with_it
+
+
+def test_a_run_that_does_not_come_to_its_end_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "ENDED_WITHIN_S", 0.0)
+    [finding] = simulate_seed(1, length_s=5.0, kinds=()).findings
+    assert "not-done: 0 s after the time with faults: clients do not end" in finding
 
 
 def test_a_run_in_which_everybody_waits_for_nothing_ends_and_says_when() -> None:
