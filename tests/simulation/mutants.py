@@ -173,7 +173,7 @@ CAUGHT = {
     "a last member that lost its data is not marked": (9, "invariant 1"),
     "no check of the controller's epoch in its transactions": (1, "invariant 26"),
     "committed although too few are in sync": (15, "invariant 1"),
-    "no fetch diverges": (1, "invariant 10"),
+    "no fetch diverges": (14, "invariant 2"),
     "a new leader's log does not know its epoch": (1, "invariant 5"),
     "a repeated batch is appended again": (3, "duplicate"),
     "producers are forgotten at a start": (8, "duplicate"),
