@@ -20,7 +20,7 @@ RECORDS ?= 100000
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test transcripts soak soak-cluster soak-moves soak-rolling soak-takeovers spark-soak demo up status down bench bench-background bench-clients bench-commands bench-control bench-failover bench-idle bench-kafka bench-metrics bench-scrape bench-spark bench-spark-sink bench-throttle compat compat-clients compat-golden spark-conformance soak-clients soak-history docker-test clean
+.PHONY: help setup check format docs test transcripts soak soak-cluster soak-moves soak-rolling soak-takeovers spark-soak demo up status down bench bench-background bench-clients bench-commands bench-control bench-failover bench-idle bench-kafka bench-metrics bench-scrape bench-spark bench-spark-sink bench-throttle compat compat-tools compat-clients compat-golden spark-conformance soak-clients soak-history docker-test docker-tools clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -138,13 +138,15 @@ bench-spark-sink: setup ## rows per second that Spark writes, beside its own Kaf
 bench-throttle: setup ## latency of producers while a replica is filled: at full speed, throttled, not at all (BENCH="--rounds 1": fewer)
 	$(PYTHON) tests/benchmarks/throttle.py $(BENCH)
 
-compat: setup ## try Kafka's clients and tools, and Prometheus, on us, let a real Kafka take our files over and back (needs Maven, kcat)
+compat: compat-tools ## try Kafka's clients and tools, and Prometheus, on us, let a real Kafka take our files over and back (needs Maven, kcat)
+	@PYTHONPATH=tests $(PYTHON) -m compat.class_archives
+	STRANDLINE_COMPAT=1 $(PYTHON) -m pytest -n 2 tests/compat
+
+compat-tools: setup
 	@scripts/maven
 	@scripts/prometheus
 	@scripts/kafka-clients
 	@scripts/librdkafka-tests
-	@PYTHONPATH=tests $(PYTHON) -m compat.class_archives
-	STRANDLINE_COMPAT=1 $(PYTHON) -m pytest -n 2 tests/compat
 
 compat-clients: setup ## only other Kafka clients, each with many records (RECORDS=100000), and librdkafka's tests
 	@scripts/maven
@@ -169,6 +171,9 @@ compat-golden: setup ## write anew what Kafka's tools say about a real Kafka, wh
 
 docker-test: setup ## try the compose files on a Docker engine of the test's own (needs root)
 	@scripts/docker-test
+
+docker-tools: setup
+	@scripts/docker-test --install
 
 clean: ## remove what can be made again
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis $(VENV)
