@@ -76,17 +76,24 @@ class FinalLog:
     """A record may be missing where a newer one of its key stands, or stood before a disaster took it."""
 
 
+class Replaced(NamedTuple):
+    """A broker was seen to lead that had been replaced. since_s: by then somebody else led."""
+
+    seen_s: float
+    since_s: float
+
+
 @dataclass
 class Excuses:
-    """gone: values of which a disaster took the last copy. weak: values that one broker alone had acknowledged and may
-    have lost. disasters_s: stream → when its offsets may have gone back. replaced_s: stream → when a broker was seen
-    to lead that had been replaced, and did not know. offsets_partitions: so many partitions the topic of committed
-    offsets has."""
+    """gone: values of which a disaster took the last copy, or that stood where it took the end of the log, deleted by
+    then or not. weak: values that one broker alone had acknowledged and may have lost. disasters_s: stream → when its
+    offsets may have gone back. replaced: stream → leaders that did not know it. offsets_partitions: so many partitions
+    the topic of committed offsets has."""
 
     gone: set[bytes] = field(default_factory=set)
     weak: set[bytes] = field(default_factory=set)
     disasters_s: Mapping[Stream, Sequence[float]] = field(default_factory=dict)
-    replaced_s: Mapping[Stream, Sequence[float]] = field(default_factory=dict)
+    replaced: Mapping[Stream, Sequence[Replaced]] = field(default_factory=dict)
     offsets_partitions: int = 1
 
     def forgives(self, value: bytes) -> bool:
@@ -99,11 +106,13 @@ class Excuses:
         """What the group's coordinators had written may have gone back meanwhile."""
         return self.is_between(offsets_stream(partition_of(group, self.offsets_partitions)), began_s, ended_s)
 
-    def is_told_by_replaced(self, group: str, began_s: float, ended_s: float) -> bool:
-        """Whoever coordinated the group before may have answered meanwhile: cut off from all others, he cannot know of
-        later commits, and goes on for who reaches him, as brokers do while ZooKeeper is away. He has none confirmed."""
-        seen_s = self.replaced_s.get(offsets_stream(partition_of(group, self.offsets_partitions)), ())
-        return any(began_s - LOOK_INTERVAL_S <= at_s <= ended_s + LOOK_INTERVAL_S for at_s in seen_s)
+    def replaced_s(self, group: str, began_s: float, ended_s: float) -> float:
+        """Since when another broker coordinated the group, if the one before may have answered meanwhile; inf: not so.
+        Cut off from all others, it does not know of later commits, and goes on for who reaches it, as brokers do while
+        ZooKeeper is away."""
+        seen = self.replaced.get(offsets_stream(partition_of(group, self.offsets_partitions)), ())
+        close = (each for each in seen if began_s - LOOK_INTERVAL_S <= each.seen_s <= ended_s + LOOK_INTERVAL_S)
+        return min((each.since_s for each in close), default=NEVER_S)
 
 
 def offsets_stream(partition: int) -> Stream:
@@ -347,7 +356,7 @@ def _is_settled(commit: Commit, told: Committed, excuses: Excuses) -> bool:
     answer may have been on its way by then."""
     if commit.outcome is not Outcome.OK or commit.ended_s >= told.began_s or commit.stream != told.stream:
         return False
-    if excuses.is_told_by_replaced(told.group, told.began_s, told.ended_s):
+    if commit.ended_s >= excuses.replaced_s(told.group, told.began_s, told.ended_s) - LOOK_INTERVAL_S:
         return False
     return not excuses.is_group_hit(told.group, commit.began_s, told.ended_s)
 

@@ -126,10 +126,11 @@ class _Run:
                 watchers.start_soon(losses.watch_leaders)
                 watchers.start_soon(strikes.keep_up)
                 ends_s = clock.now_s + world.options.length_s
-                with trio.move_on_at(ends_s + ENDED_WITHIN_S) as bound:
+                undone_s = max((clock.now_s + fault.at_s + fault.seconds for fault in self._script), default=ends_s)
+                with trio.move_on_at(max(ends_s, undone_s) + ENDED_WITHIN_S) as bound:
                     await self._load_and_strike(strikes, ends_s)
                 if bound.cancelled_caught:
-                    self._tell_who_does_not_end()
+                    return self._tell_who_does_not_end()
                 self.findings += await come_to_rest(world)
                 self.findings += judge(world, losses)
                 watchers.cancel_scope.cancel()

@@ -1,8 +1,9 @@
 """What may be lost, by the god's view of all disks: nothing else is excused.
 
-* A record is *gone* once a disaster (power, a replaced disk) took its last copy from whatever disk.
-* What DeleteRecords answered is forgotten once the last disk that knew it was replaced, or once somebody leads who was
-  neither in sync nor eligible, and does not know it.
+* A record is *gone* once a disaster (power, a replaced disk) took its last copy from the replicas' disks. So is what
+  was compacted away or deleted above the end that a disaster left: its offset is given out again.
+* What DeleteRecords answered is forgotten once the last replica that knew it got another disk, or once somebody leads,
+  as a last resort, who does not know it.
 * A record that one broker alone acknowledged (acks=1) may be lost if that broker was struck, then or later while it
   still led, or led no longer than a follower in sync may lag behind, or had been replaced without knowing of it.
 """
@@ -21,9 +22,9 @@ from strandline.testkit.clock import common_time
 from strandline.testkit.cluster import LOG_DIR
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.inspection import epochs_and_records_on
-from strandline.testkit.simulation.anomalies import LOOK_INTERVAL_S, offsets_stream
+from strandline.testkit.simulation.anomalies import LOOK_INTERVAL_S, Replaced, offsets_stream
 from strandline.testkit.simulation.god_view import GodView
-from strandline.testkit.simulation.history import Outcome, Stream, Write
+from strandline.testkit.simulation.history import NEVER_S, Outcome, Stream, Write
 from strandline.testkit.simulation.shadows import Copy
 from strandline.testkit.simulation.world import World
 
@@ -36,10 +37,11 @@ class Losses:
         self._strikes: list[tuple[int, float, float]] = []
         """(broker, from when, until when)."""
         self._led: dict[Stream, list[tuple[float, int]]] = defaultdict(list)
-        self._replaced_s: dict[Stream, list[float]] = defaultdict(list)
-        """When a broker was seen to lead that had been replaced."""
+        self._replaced: dict[Stream, list[Replaced]] = defaultdict(list)
+        self._stopped: set[tuple[Stream, int]] = set()
+        """Who leads for himself, and stood still when somebody looked last."""
         self.disasters_s: dict[Stream, list[float]] = defaultdict(list)
-        world.excuses.disasters_s, world.excuses.replaced_s = self.disasters_s, self._replaced_s
+        world.excuses.disasters_s, world.excuses.replaced = self.disasters_s, self._replaced
         world.excuses.offsets_partitions = int(world.options.config["offsets.topic.num.partitions"])
 
     @property
@@ -53,8 +55,7 @@ class Losses:
     async def watch_leaders(self) -> None:
         while True:
             for stream in self._streams():
-                believers = [broker for broker in self._cluster.nodes if self._cluster.leads(broker, stream.tp)]
-                self.note_leader(stream, self._world.leader(stream.tp), common_time(), believers)
+                self.note_leader(stream, self._world.leader(stream.tp), common_time(), self._believers(stream))
             await trio.sleep(LOOK_INTERVAL_S)
 
     def _streams(self) -> list[Stream]:
@@ -62,13 +63,35 @@ class Losses:
         streams = [stream for life in self._world.topics.values() for stream in life.streams]
         return [*streams, *map(offsets_stream, range(self._world.excuses.offsets_partitions))]
 
+    def _believers(self, stream: Stream) -> list[int]:
+        """Who leads for himself and can answer, or could since somebody looked last."""
+        found = []
+        for broker, node in self._cluster.nodes.items():
+            stood_still = (stream, broker) in self._stopped
+            self._stopped.discard((stream, broker))
+            leads = self._cluster.leads(broker, stream.tp)
+            if leads and node.tasks.is_frozen:
+                self._stopped.add((stream, broker))
+            elif leads or stood_still:
+                found.append(broker)
+        return found
+
     def note_leader(self, stream: Stream, leader: int, at_s: float, believers: Sequence[int] = ()) -> None:
         """leader: as ZooKeeper has it by then. believers: who takes itself for the leader."""
-        if any(broker != leader for broker in believers):
-            self._replaced_s[stream].append(at_s)
         led = self._led[stream]
         if not led or led[-1][1] != leader:
+            if led:
+                self._replaced[stream].append(Replaced(at_s, at_s))
             led.append((at_s, leader))
+        for broker in believers:
+            if broker != leader:
+                self._replaced[stream].append(Replaced(at_s, self._replaced_since_s(stream, broker, at_s)))
+
+    def _replaced_since_s(self, stream: Stream, broker: int, at_s: float) -> float:
+        """When somebody was first seen to lead after it."""
+        led = self._led[stream]
+        last = max((number for number, (_, leader) in enumerate(led) if leader == broker), default=None)
+        return at_s if last is None or last + 1 == len(led) else led[last + 1][0]
 
     @contextmanager
     def by_disaster(self, brokers: Sequence[int]) -> Iterator[None]:
@@ -86,7 +109,8 @@ class Losses:
             gone = before[stream] - after
             lost = self._god_view.copies_left(stream.tp, after, gone)
             left = {copy.value for copy in after}
-            self._world.excuses.gone |= self._given_out_again(stream, before[stream], after)
+            if not {*brokers}.isdisjoint(self._replicas(stream.tp)):
+                self._world.excuses.gone |= self._given_out_again(stream, before[stream], after)
             self._world.excuses.gone |= {copy.value for copy in gone if copy in lost or copy.value not in left}
             if lost:
                 self.disasters_s[stream].append(common_time())
@@ -96,10 +120,10 @@ class Losses:
         """What stood above where the longest log that is left ends, whether or not it had been deleted or compacted
         away by then; where none is left, nobody knows where the log was."""
         since, until = (max((copy.offset for copy in copies), default=-1) + 1 for copies in (after, before))
-        own = (write for write in self._world.history.writes if write.stream == stream)
-        return {write.value for write in own if not after or since <= write.offset < until}
+        told = (each for each in self._world.history.writes if each.stream == stream and each.ended_s < NEVER_S)
+        return {write.value for write in told if not after or since <= write.offset < until}
 
-    def note_unclean_election(self, tp: TopicPartition, leader: int) -> None:
+    def note_last_resort(self, tp: TopicPartition, leader: int) -> None:
         """Who has everything is gone, and with it, perhaps, what was answered as deleted since."""
         start_offset = _log_start(self._cluster.nodes[leader].disk, tp)
         for stream, head in self._world.heads.items():
@@ -122,9 +146,13 @@ class Losses:
 
     def _disks(self, tp: TopicPartition) -> list[MemoryDisk]:
         """Of its replicas. Who is none any more may have a log for a while, and nobody will ask for it."""
+        return [self._cluster.nodes[broker].disk for broker in self._replicas(tp)]
+
+    def _replicas(self, tp: TopicPartition) -> Sequence[int]:
+        """As ZooKeeper has them; of a topic that it does not have, whoever may have a log of it."""
         topic = self._world.topic_znode(tp.topic)
         replicas = topic.partitions.get(tp.partition) if topic is not None else None
-        return [node.disk for broker, node in self._cluster.nodes.items() if replicas is None or broker in replicas]
+        return replicas if replicas is not None else list(self._cluster.nodes)
 
     def weak(self) -> set[bytes]:
         """Values that one broker alone had acknowledged and was allowed to lose."""
@@ -155,8 +183,7 @@ class Losses:
         if write.told_by != NO_BROKER:
             return write.told_by != leader
         from_s, until_s = write.began_s - LOOK_INTERVAL_S, write.ended_s + LOOK_INTERVAL_S
-        moved_s = [since_s for since_s, _ in self._led[write.stream][1:]]
-        return any(from_s <= at_s <= until_s for at_s in (*self._replaced_s[write.stream], *moved_s))
+        return any(from_s <= each.seen_s <= until_s for each in self._replaced[write.stream])
 
 
 def _log_start(disk: MemoryDisk, tp: TopicPartition) -> int:

@@ -67,9 +67,10 @@ class StateRules:
             self._expect(after.leader_epoch > before.leader_epoch, tp, 34, f"changes within an epoch: {change}")
         if after.leader not in (NO_BROKER, before.leader, *before.isr, *before.elr):
             self._world.sometimes["unclean elections"] += 1
-            self._losses.note_unclean_election(tp, after.leader)
             is_last_resort = set(before.isr) <= {*before.lossy} and not before.elr
             self._expect(is_last_resort, tp, 34, f"is led by somebody who was neither in sync nor eligible: {change}")
+        if after.leader not in (NO_BROKER, *(set(before.isr) - set(before.lossy)), *before.elr):
+            self._losses.note_last_resort(tp, after.leader)
         if after.leader in before.elr and after.leader not in before.isr:
             self._world.sometimes["eligible replicas elected"] += 1
         joined = [member for member in after.isr if member not in before.isr]

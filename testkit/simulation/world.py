@@ -50,7 +50,7 @@ class TopicLife:
 @dataclass
 class Head:
     """What DeleteRecords was asked for and answered of one partition: the highest offsets. What was answered holds as
-    long as one disk knows of it."""
+    long as a replica knows of it, and who leads as a last resort does."""
 
     asked: int = 0
     answered: int = 0

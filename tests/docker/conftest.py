@@ -24,6 +24,8 @@ if os.environ.get("STRANDLINE_DOCKER"):
     )
 
     # An end by SIGTERM, as a time limit sends it, takes the engine down as Ctrl-C does.
+    # (A shell that runs it in the background has it ignore Ctrl-C.)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
 else:
     collect_ignore = ["test_compose.py", "test_single.py"]

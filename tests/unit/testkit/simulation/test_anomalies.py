@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from strandline.protocol.types import TopicPartition
-from strandline.testkit.simulation.anomalies import Excuses, FinalLog, anomalies
+from strandline.testkit.simulation.anomalies import Excuses, FinalLog, Replaced, anomalies
 from strandline.testkit.simulation.history import (
     Commit,
     Committed,
@@ -190,8 +190,11 @@ def test_a_committed_offset_that_lies_below_an_acknowledged_one_is_a_regress() -
     assert names(of, None, Excuses(disasters_s={OFFSETS: [4]})) == []
     assert names(of, None, Excuses(disasters_s={OFFSETS: [1.5]})) == [], "its answer was on its way"
     assert names(of, None, Excuses(disasters_s={OFFSETS: [0.5]})) == ["committed-offset-regress"]
-    assert names(of, None, Excuses(replaced_s={OFFSETS: [5.5]})) == [], "who answered had been replaced, perhaps"
-    assert names(of, None, Excuses(replaced_s={OFFSETS: [4]})) == ["committed-offset-regress"]
+    by_replaced = Excuses(replaced={OFFSETS: [Replaced(5.5, 1.9)]})
+    assert names(of, None, by_replaced) == [], "who answered may have been replaced before it was acknowledged"
+    for replaced in (Replaced(4, 1.9), Replaced(5.5, 2.5)):
+        excuses = Excuses(replaced={OFFSETS: [replaced]})
+        assert names(of, None, excuses) == ["committed-offset-regress"], "not by then, or he knew of it"
 
 
 def test_what_a_group_has_committed_one_of_its_members_has_got() -> None:

@@ -88,9 +88,9 @@ async def test_who_leads_with_the_last_log_that_is_left_does_not_know_what_was_d
     cluster.crash(3)
     await world.admin.delete_records({STREAM.tp: 3})
     head = world.heads[STREAM] = Head(asked=3, answered=3)
-    losses.note_unclean_election(STREAM.tp, 2)
+    losses.note_last_resort(STREAM.tp, 2)
     assert head.answered == 3
-    losses.note_unclean_election(STREAM.tp, 3)
+    losses.note_last_resort(STREAM.tp, 3)
     assert head.answered == 0
 
 

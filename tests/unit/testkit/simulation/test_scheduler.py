@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import signal
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -16,7 +17,9 @@ import trio._core._run as trio_run
 from strandline.testkit.clock import SimulationClock, common_time
 from strandline.testkit.simulation import driver, scheduler
 from strandline.testkit.simulation.driver import simulate_seed
+from strandline.testkit.simulation.faults.striking import Strikes
 from strandline.testkit.simulation.scheduler import StandsStill, run_seeded
+from strandline.testkit.simulation.script import read_script
 
 
 async def trace(clock: SimulationClock) -> list[tuple[int, int, float]]:
@@ -65,6 +68,36 @@ def test_a_run_that_does_not_come_to_its_end_is_a_finding(monkeypatch: pytest.Mo
     monkeypatch.setattr(driver, "ENDED_WITHIN_S", 0.0)
     [finding] = simulate_seed(1, length_s=5.0, kinds=()).findings
     assert "not-done: 0 s after the time with faults: clients do not end" in finding
+
+
+def test_a_fault_that_lasts_longer_than_the_run_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "ENDED_WITHIN_S", 20.0)
+    options = driver.options_of(1, length_s=5.0, kinds=())
+    report = driver.simulate(options, read_script("1 kill 2 for 60"))
+    assert report.findings == [] and report.virtual_s > 60
+
+
+def test_a_fault_that_nobody_can_undo_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forever(strikes: Strikes, broker: int) -> None:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(driver, "ENDED_WITHIN_S", 20.0)
+    monkeypatch.setattr(Strikes, "start", forever)
+    [finding] = driver.simulate(driver.options_of(1, length_s=5.0, kinds=()), read_script("1 kill 2 for 2")).findings
+    assert finding.endswith("not-done: 20 s after the time with faults: undone: 1.000 kill 2 for 2")
+
+
+def test_after_a_run_that_was_interrupted_trio_is_as_it_was() -> None:
+    before = trio.CancelScope._might_change_registered_deadline
+
+    async def interrupted(clock: SimulationClock) -> None:
+        signal.raise_signal(signal.SIGINT)
+        await trio.sleep_forever()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_seeded(1, interrupted)
+    assert trio.CancelScope._might_change_registered_deadline is before
+    trio.run(trio.sleep, 0)
 
 
 def test_a_run_in_which_everybody_waits_for_nothing_ends_and_says_when() -> None:
