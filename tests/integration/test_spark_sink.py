@@ -167,7 +167,7 @@ def test_only_a_write_that_can_be_repeated_leaves_a_group_behind(
         write(frame, topic=topic)
         with pytest.raises(Exception, match="no partition 7"):
             write(frame.selectExpr("value", "7 as partition"), topic=topic)
-        assert groups() == before
+        assert groups() <= before, "groups of deleted topics go meanwhile, and none comes"
         for _ in range(2):
             write(frame, topic=topic, writeId=topic)
         assert groups() - before == {f"strandline-sink.write.{topic}"}
