@@ -338,7 +338,8 @@ def _of_commits(history: History, excuses: Excuses) -> Iterator[Anomaly]:
             for each in commits[told.group, told.stream.tp]
             if each.stream.life <= told.stream.life and each.began_s < told.ended_s and each.outcome != Outcome.FAILED
         ]
-        settled = [each for each in sent if _is_settled(each, told, excuses)]
+        known_s = excuses.replaced_s(told.group, told.began_s, told.ended_s) - LOOK_INTERVAL_S
+        settled = [each for each in sent if each.ended_s < known_s and _is_settled(each, told, excuses)]
         replaced_s = max((each.began_s for each in settled), default=-NEVER_S)
         possible = {each.offset for each in sent if each.outcome is Outcome.UNKNOWN or each.ended_s >= replaced_s}
         if told.offset in possible or (told.offset == NO_OFFSET and not settled):
@@ -355,8 +356,6 @@ def _is_settled(commit: Commit, told: Committed, excuses: Excuses) -> bool:
     """It had been acknowledged when somebody asked, in the same life, and no disaster came since it was sent: the
     answer may have been on its way by then."""
     if commit.outcome is not Outcome.OK or commit.ended_s >= told.began_s or commit.stream != told.stream:
-        return False
-    if commit.ended_s >= excuses.replaced_s(told.group, told.began_s, told.ended_s) - LOOK_INTERVAL_S:
         return False
     return not excuses.is_group_hit(told.group, commit.began_s, told.ended_s)
 

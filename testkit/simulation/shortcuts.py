@@ -8,7 +8,7 @@ what happens: the digest of a seed is the same without it, and a run takes a ten
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -68,14 +68,14 @@ class _IdleIo:
         self._inner = runner.io_manager
         self._calls = runner.entry_queue
 
-    def get_events(self, timeout: float) -> Sequence[object]:
+    def get_events(self, timeout: float) -> Any:
         if timeout or self._calls.size():
             return self._inner.get_events(timeout)
         return ()
 
-    def process_events(self, events: Sequence[Any]) -> None:
+    def process_events(self, events: Any) -> None:
         if events:
-            self._inner.process_events(events)  # type: ignore[arg-type]
+            self._inner.process_events(events)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
