@@ -51,7 +51,7 @@ docs: setup ## write the pages of docs/ that are made from tables and commands
 transcripts: setup ## write the effects in tests/scenarios/*.txt anew, as they are now
 	REWRITE_TRANSCRIPTS=1 $(PYTHON) -m pytest tests/scenarios/test_transcripts.py
 
-test: setup ## run every test, in as many processes as there are cores
+test: setup ## run every test, in a process for each core and one that waits for brokers
 	-@PYTHONPATH=$(CURDIR)/tests $(PYTHON) -m support.spark_classes
 	$(PYTHON) -m pytest -n auto $(TESTS)
 
