@@ -300,4 +300,5 @@ class DeserializationFailed(ClientError):
 
 
 class CorruptRecords(ClientError):
-    """Fetched records fail their checksum or cannot be decoded; the position stays before them."""
+    """Fetched records fail their checksum or cannot be decoded; the position stays before them, and the next poll has
+    fetched them anew."""

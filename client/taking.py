@@ -1,6 +1,7 @@
 """What a step of a consumer hands out of what is here: records, loans, columns or batches; and how many records it was.
 
-Partitions take turns: each time another one comes first.
+Partitions take turns: each time another one comes first. Records that are damaged are told, and asked for anew: they
+may be sound on the broker that leads by then.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class Taking:
         """All that is buffered. CorruptRecords and the like where nothing else is left."""
         taken: list[FetchedColumns] = []
         failure: Exception | None = None
+        failed: Assigned | None = None
         for state in self._in_turn():
             if state.paused:
                 continue
@@ -77,12 +79,14 @@ class Taking:
                     self._counted += columns.records_count
                     self._note_lag(state)
             except Exception as error:
-                failure = failure or error  # met again by the next poll
-                continue
+                if failure is None:
+                    failure, failed = error, state
+                continue  # met again by the next poll
             if had_records:
                 self._wake()  # there is room for the next fetch, whatever came of this one
             self._fetcher.reset_when_drained(state)
-        if failure is not None and not taken:
+        if failure is not None and failed is not None and not taken:
+            failed.refetch()
             raise failure
         return taken
 
@@ -104,6 +108,7 @@ class Taking:
                 except Exception:
                     if taken:
                         continue  # met again by the next poll
+                    state.refetch()
                     raise
                 if records:
                     taken[state.topic_partition] = records

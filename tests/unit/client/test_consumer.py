@@ -314,6 +314,28 @@ async def test_damaged_records_are_raised_and_can_be_stepped_over(autojump_clock
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("way", ["records", "columns"])
+async def test_records_that_were_damaged_are_asked_for_anew(way: str, autojump_clock: object) -> None:
+    """Another replica leads by then, or they were damaged on their way."""
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    for value in (b"a", b"b", b"c"):
+        cluster.fill(T0, [value])
+    sound = cluster.logs[T0].batches[1]
+    cluster.logs[T0].batches[1] = sound[:-2] + bytes([sound[-2] ^ 0xFF]) + sound[-1:]
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with consumer(cluster) as client:
+            await client.assign([T0])
+            poll = client.poll if way == "records" else client.poll_columns
+            await poll(timeout_ms=1000)
+            with pytest.raises(CorruptRecords):
+                await poll(timeout_ms=1000)
+            cluster.logs[T0].batches[1] = sound
+            assert await read(client, 2) == [b"b", b"c"]
+        nursery.cancel_scope.cancel()
+
+
 async def test_paused_partitions_hold_nobody_up(autojump_clock: object) -> None:
     cluster = FakeCluster()
     cluster.add_topic("t", 2)
