@@ -1,7 +1,7 @@
 """What may be lost, by the god's view of all disks: nothing else is excused.
 
-* A record is *gone* once a disaster (power, a replaced disk) took its last copy from the replicas' disks. So is what
-  was compacted away or deleted above the end that a disaster left: its offset is given out again.
+* A record is *gone* once a disaster (power, a disk that is replaced or damaged) took its last copy from the replicas'
+  disks. So is what was compacted away or deleted above the end that a disaster left: its offset is given out again.
 * What DeleteRecords answered is forgotten once the last replica that knew it got another disk, or once somebody leads,
   as a last resort, who does not know it.
 * A record that one broker alone acknowledged (acks=1) may be lost if that broker was struck, then or later while it
@@ -27,6 +27,8 @@ from strandline.testkit.simulation.god_view import GodView
 from strandline.testkit.simulation.history import NEVER_S, Outcome, Stream, Write
 from strandline.testkit.simulation.shadows import Copy
 from strandline.testkit.simulation.world import World
+
+NOWHERE = float("inf")
 
 
 class Losses:
@@ -137,11 +139,13 @@ class Losses:
             head.answered = min(head.answered, max(known))
 
     def _copies(self, stream: Stream) -> set[Copy]:
-        """What stands on the disk of at least one replica."""
+        """What stands on the disk of at least one replica, and not behind damage there."""
+        damage = self._world.damage
         return {
             Copy(record.offset, epoch, record.value or b"")
-            for disk in self._disks(stream.tp)
-            for epoch, record in epochs_and_records_on(disk, stream.tp)
+            for broker in self._replicas(stream.tp)
+            for epoch, record in epochs_and_records_on(self._cluster.nodes[broker].disk, stream.tp)
+            if record.offset < damage.get((broker, stream.tp), NOWHERE)
         }
 
     def _disks(self, tp: TopicPartition) -> list[MemoryDisk]:

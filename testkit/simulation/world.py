@@ -69,6 +69,9 @@ class World:
     """Of the partitions whose records somebody had deleted."""
     states: dict[TopicPartition, PartitionStateZnode] = field(default_factory=dict)
     """Of all partitions, as ZooKeeper has them now."""
+    damage: dict[tuple[int, TopicPartition], float] = field(default_factory=dict)
+    """(broker, partition) whose files its disk has altered → up to which offset they are whole; until an operator has
+    seen to it."""
     violations: list[str] = field(default_factory=list)
     """What oracles found while it ran; the first ends the run."""
     until_violation: trio.CancelScope = field(default_factory=trio.CancelScope)

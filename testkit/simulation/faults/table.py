@@ -5,12 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from strandline.testkit.simulation.faults import of_brokers, of_disks, of_networks, of_zookeeper
+from strandline.testkit.simulation.faults import of_brokers, of_damage, of_disks, of_networks, of_zookeeper
 from strandline.testkit.simulation.faults.striking import FaultKind
 from strandline.testkit.simulation.options import Options
 from strandline.testkit.simulation.script import Fault, NotAFault
 
-KINDS: dict[str, FaultKind] = {**of_brokers.KINDS, **of_networks.KINDS, **of_disks.KINDS, **of_zookeeper.KINDS}
+KINDS: dict[str, FaultKind] = {
+    **of_brokers.KINDS,
+    **of_networks.KINDS,
+    **of_disks.KINDS,
+    **of_damage.KINDS,
+    **of_zookeeper.KINDS,
+}
 
 
 def draw_script(options: Options) -> tuple[Fault, ...]:

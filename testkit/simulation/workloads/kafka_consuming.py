@@ -18,7 +18,7 @@ from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.kafka.fetch import FIRST_FLEXIBLE, FIRST_WITH_TOPIC_IDS
 from strandline.protocol.messages import EARLIEST_TIMESTAMP
-from strandline.protocol.records import decode_records, scan
+from strandline.protocol.records import InvalidBatch, decode_records, scan
 from strandline.protocol.types import NO_BROKER, NO_EPOCH
 from strandline.testkit.clock import common_time
 from strandline.testkit.simulation.history import EndOffset, Poll, Stream
@@ -290,15 +290,20 @@ class _Reader:
         else:
             if self._is_fenced:
                 self._note_end(position, part.high_watermark, began_s)
-            self._read(position, memoryview(part.records or b""))
+            return self._read(position, memoryview(part.records or b""))
         return code
 
-    def _read(self, position: Position, batches: memoryview) -> None:
+    def _read(self, position: Position, batches: memoryview) -> ErrorCode:
         offset = position.offset
         assert offset is not None
+        try:
+            found = [(each.offset, each.value or b"") for each in decode_records(batches) if each.offset >= offset]
+        except InvalidBatch:
+            self._world.sometimes["kafka: damaged records refused"] += 1
+            return ErrorCode.CORRUPT_MESSAGE
         for _, header in scan(batches):
             position.offset, position.epoch = header.next_offset, header.partition_leader_epoch
-        found = [(each.offset, each.value or b"") for each in decode_records(batches) if each.offset >= offset]
         if found:
             poll = Poll(self._consumer.name, position.stream, position.reading, common_time(), found)
             self._world.history.polls.append(poll)
+        return ErrorCode.NONE
