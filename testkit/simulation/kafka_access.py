@@ -99,17 +99,21 @@ class KafkaAccess:
             else:
                 self._told_by += 1  # that broker is behind
 
-    async def ask(self, broker_id: int, api_key: ApiKey, version: int, **fields: Any) -> Any:
+    async def ask(
+        self, broker_id: int, api_key: ApiKey, version: int, timeout_s: float = REQUEST_TIMEOUT_S, /, **fields: Any
+    ) -> Any:
         """That broker's answer. Unanswered: none came in time, or at all."""
-        return await self._do("ask", broker_id, api_key, version, fields)
+        return await self._do("ask", broker_id, api_key, version, fields, timeout_s)
 
     async def tell(self, broker_id: int, api_key: ApiKey, version: int, **fields: Any) -> None:
         """What nobody answers. Unanswered: it was not sent, or not all of it."""
-        await self._do("tell", broker_id, api_key, version, fields)
+        await self._do("tell", broker_id, api_key, version, fields, REQUEST_TIMEOUT_S)
 
-    async def _do(self, what: str, broker_id: int, api_key: ApiKey, version: int, fields: dict[str, Any]) -> Any:
+    async def _do(
+        self, what: str, broker_id: int, api_key: ApiKey, version: int, fields: dict[str, Any], timeout_s: float
+    ) -> Any:
         connection = None
-        with trio.move_on_after(REQUEST_TIMEOUT_S):
+        with trio.move_on_after(timeout_s):
             try:
                 connection = await self._connection(broker_id)
                 return await getattr(connection, what)(api_key, version, **fields)

@@ -54,7 +54,7 @@ async def read_in_groups(world: World) -> None:
     )
     async with trio.open_nursery() as nursery:
         for group in groups:
-            nursery.start_soon(_see_to_the_end, world, group)
+            nursery.start_soon(see_to_the_end, world, group)
             for seat in range(1, group.members + 1):
                 nursery.start_soon(_take_seat, world, group, f"{group.name}-{seat}")
 
@@ -124,7 +124,8 @@ async def _vanishes(world: World, group: Group, member: Member, chance: random.R
 # --- L5 ---------------------------------------------------------------------------------------------------------------
 
 
-async def _see_to_the_end(world: World, group: Group) -> None:
+async def see_to_the_end(world: World, group: Group) -> None:
+    """Tell the group once it has caught up; a violation where it does not in time."""
     ended_s, hindrance = NEVER_S, ""
     while common_time() < ended_s:
         await trio.sleep(LOOK_INTERVAL_S)

@@ -10,6 +10,7 @@ from strandline.testkit.simulation.workloads.consuming import consume_all
 from strandline.testkit.simulation.workloads.deleting_records import delete_records
 from strandline.testkit.simulation.workloads.groups import read_in_groups
 from strandline.testkit.simulation.workloads.kafka_consuming import consume_by_kafka
+from strandline.testkit.simulation.workloads.kafka_groups import read_in_kafka_groups
 from strandline.testkit.simulation.workloads.kafka_producing import produce_by_kafka
 from strandline.testkit.simulation.workloads.kafka_watching import watch_end_offsets
 from strandline.testkit.simulation.workloads.moving_partitions import move_partitions
@@ -31,5 +32,6 @@ SOMETIMES: dict[str, Workload] = {
     "kafka producers": produce_by_kafka,
     "kafka consumers": consume_by_kafka,
     "kafka end offsets": watch_end_offsets,
+    "kafka groups": read_in_kafka_groups,
 }
 """A seed draws which of them it has."""

@@ -10,14 +10,19 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from strandline.broker.groups.shards import OFFSETS_TOPIC, partition_of
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.environment import EPOCH_MS
 from strandline.testkit.inspection import log_records, records_on
 from strandline.testkit.simulation.anomalies import Excuses, FinalLog, anomalies
-from strandline.testkit.simulation.history import Outcome
+from strandline.testkit.simulation.god_view import GodView
+from strandline.testkit.simulation.history import Outcome, Stream
+from strandline.testkit.simulation.losses import Losses
 from strandline.testkit.simulation.options import TopicPlan, draw_options
+from strandline.testkit.simulation.state_rules import StateRules
 from strandline.testkit.simulation.workloads.kafka_consuming import consume_by_kafka
+from strandline.testkit.simulation.workloads.kafka_groups import read_in_kafka_groups
 from strandline.testkit.simulation.workloads.kafka_producing import produce_by_kafka
 from strandline.testkit.simulation.workloads.kafka_watching import watch_end_offsets
 from strandline.testkit.simulation.workloads.table import Workload
@@ -25,15 +30,24 @@ from strandline.testkit.simulation.world import TopicLife, World
 
 PLAN = TopicPlan("t", 2, 3, 2, -1, {"min.insync.replicas": "2"})
 T0 = TopicPartition("t", 0)
+OFFSETS = TopicPartition(OFFSETS_TOPIC, partition_of("kafka", 2))
+STREAMS = [Stream(TopicPartition("t", partition), 1) for partition in range(2)]
 RUN_S = 6.0
 
 
 @asynccontextmanager
 async def load(seed: int, *workloads: Workload) -> AsyncIterator[World]:
     """The world while it is under that load, which has ended behind the block."""
-    async with MemoryCluster(3).running() as cluster, cluster.admin() as admin:
+    options = replace(draw_options(seed, {}, ()), topics=(PLAN,), write_pause_s=0.1)
+    config = {
+        name: options.config[name] for name in ("offsets.topic.num.partitions", "group.initial.rebalance.delay.ms")
+    }
+    cluster = MemoryCluster(3, config=config)
+    world = World(options, cluster, cluster.admin())
+    god_view = GodView(world)
+    cluster.zookeeper.tree.on_apply = StateRules(world, god_view, Losses(world, god_view)).applied
+    async with cluster.running(), world.admin as admin:
         await admin.create_topic("t", PLAN.partitions, PLAN.replication, configs=PLAN.configs)
-        world = World(replace(draw_options(seed, {}, ()), topics=(PLAN,), write_pause_s=0.1), cluster, admin)
         world.topics["t"] = TopicLife(PLAN, partitions=PLAN.partitions)
         async with trio.open_nursery() as nursery:
             for workload in workloads:
@@ -94,3 +108,25 @@ async def test_a_consumer_reads_everything_once_though_leaders_move(seed: int, a
     assert not world.sometimes["kafka: truncations told"]
     watched = [end.offset for end in world.history.end_offsets if end.stream.tp == T0 and "watcher" in end.process]
     assert watched == sorted(watched) and watched[-1] == 20
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_group_commits_all_that_there_is_though_its_coordinator_goes(
+    seed: int, autojump_clock: MockClock
+) -> None:
+    async with load(seed, produce_by_kafka, read_in_kafka_groups) as world:
+        await world.cluster.until(lambda: any(each.outcome is Outcome.OK for each in world.history.commits), "commits")
+        coordinator = world.cluster.leader(OFFSETS)
+        world.cluster.crash(coordinator)
+        await trio.sleep(1)
+        await world.cluster.start_broker(coordinator)
+    assert world.violations == []
+    history = world.history
+    assert len({each.process for each in history.ownerships}) > 1
+    last = {each.stream.tp: each.offset for each in history.commits if each.outcome is Outcome.OK}
+    assert last == {stream.tp: len(records_on(world.cluster.nodes[1].disk, stream.tp)) for stream in STREAMS}
+    logs = {
+        each: FinalLog(0, {at: value or b"" for at, value in records_on(world.cluster.nodes[1].disk, each.tp).items()})
+        for each in STREAMS
+    }
+    assert anomalies(history, logs, Excuses(weak={write.value for write in history.writes if write.acks == 1})) == []
