@@ -53,6 +53,9 @@ ALWAYS_REACHED = (
     "ISR writes without an answer",
     "sessions expired",
     "eligible replicas elected",
+    "damage was mended by the broker",
+    "a damaged log was removed",
+    "kafka member: joined",
 )
 """Above zero in a batch of seeds, or the simulator does not reach what it is there for."""
 

@@ -83,9 +83,11 @@ def _why_not_at_rest(world: World, tp: TopicPartition, topic: TopicZnode) -> str
 
 
 def folders_left(world: World, layout: Mapping[TopicPartition, Sequence[int]]) -> Iterator[str]:
-    """Folders of partitions, also renamed ones, that are not among those that the broker is to hold."""
+    """Folders of partitions, also renamed ones, that are not among those that the broker is to hold. As long as nobody
+    leads, nobody can say that the log of a former replica is not needed."""
+    unled = {str(tp) for tp in layout if world.waits_for_an_operator(tp)}
     for broker, node in world.cluster.nodes.items():
-        held = {str(tp) for tp, assigned in layout.items() if broker in assigned}
+        held = unled | {str(tp) for tp, assigned in layout.items() if broker in assigned}
         for entry in node.disk.scandir(LOG_DIR):
             if entry.is_dir and entry.name not in held and not _is_kept(world, broker, entry.name):
                 yield f"a folder is left on broker {broker}: {entry.name}"

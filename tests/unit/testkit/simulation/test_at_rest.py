@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from trio.testing import MockClock
 
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import NO_BROKER, TopicPartition
+from strandline.protocol.znodes import PartitionStateZnode
 from strandline.storage.log.log_start import raise_log_start
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from strandline.testkit.simulation.god_view import GodView
@@ -137,6 +139,18 @@ async def test_a_folder_that_nobody_is_to_hold_is_left_over(world: World, autoju
     for name in ("gone-0", "t-0.0123456789abcdef0123456789abcdef-delete", "t-1.0123456789abcdef0123456789abcdef-stray"):
         disk.makedirs(f"{LOG_DIR}/{name}")
     assert len(list(folders_left(world, LAYOUT))) == 3
+
+
+@pytest.mark.parametrize("strategy", ["none", "balanced"])
+async def test_the_log_of_a_former_replica_stays_where_nobody_leads_before_an_operator_decides(
+    world: World, strategy: str, autojump_clock: MockClock
+) -> None:
+    world.options = replace(world.options, config={"unclean.recovery.strategy": strategy})
+    world.states[STREAM.tp] = PartitionStateZnode(
+        controller_epoch=1, leader=NO_BROKER, leader_epoch=5, isr=[3], lossy=[3]
+    )
+    left = list(folders_left(world, {**LAYOUT, STREAM.tp: [1, 3]}))
+    assert left == ([] if strategy == "none" else [f"a folder is left on broker 2: {STREAM.tp}"])
 
 
 async def test_what_a_broker_that_was_away_keeps_for_an_operator_is_no_leftover(
