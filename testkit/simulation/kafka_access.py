@@ -39,7 +39,8 @@ class Leader(NamedTuple):
 
 
 class KafkaAccess:
-    """Of one client and one topic. topic_id: None while nothing is known of the topic."""
+    """Of one client and one topic; connected within a `with` block, of which there may be several. topic_id: None while
+    nothing is known of the topic."""
 
     def __init__(self, cluster: MemoryCluster, topic: str) -> None:
         self.topic = topic
@@ -61,6 +62,7 @@ class KafkaAccess:
     ) -> None:
         for connection in self._connections.values():
             connection.close()
+        self._connections.clear()
 
     def leader(self, tp: TopicPartition) -> Leader | None:
         """As far as it is known; its broker may be −1, nobody."""

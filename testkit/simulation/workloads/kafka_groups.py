@@ -85,6 +85,8 @@ class _KafkaMember:
         self._name = name
         self._chance = chance
         self._access = access
+        self._leaders = KafkaAccess(world.cluster, self._topic)
+        """What is known of who leads outlasts each assignment."""
         self._version = chance.randint(0, VERSION_MAX)
         self._readings = Readings(world, name, draw_style(chance), group.is_done.is_set, group.name)
         self._coordinator: int | None = None
@@ -146,19 +148,19 @@ class _KafkaMember:
         name, generation, now_s = self._group.name, self._generation, common_time()
         owned = [Ownership(self._name, name, TopicPartition(self._topic, each), generation, now_s) for each in given]
         self._world.history.ownerships += owned
-        with KafkaAccess(self._world.cluster, self._topic) as access:
+        with self._leaders:
             async with trio.open_nursery() as nursery:
-                await self._attend(nursery, access, given)
+                await self._attend(nursery, given)
                 nursery.cancel_scope.cancel()
         for each in owned:
             each.ended_s = common_time()
 
-    async def _attend(self, nursery: trio.Nursery, access: KafkaAccess, given: Sequence[int]) -> None:
+    async def _attend(self, nursery: trio.Nursery, given: Sequence[int]) -> None:
         """Read and commit, heartbeat by heartbeat, until the membership, the generation or the member ends."""
         life, reader = self._world.topics[self._topic], None
         while not self._group.is_done.is_set():
             if reader is None and (starts := await self._committed(given)) is not None:
-                reader = KafkaReader(self._readings, life, access, starts)
+                reader = KafkaReader(self._readings, life, self._leaders, starts)
                 nursery.start_soon(reader.run)
             doing = "commit" if self._world.is_over else self._chance.choices([*DOINGS], [*DOINGS.values()])[0]
             self._world.sometimes[f"kafka member: {doing}"] += 1
