@@ -203,6 +203,13 @@ class Assigned:
         self.fetch_offset = self.position
         self._forget()
 
+    def fetch_anew(self) -> None:
+        """What is buffered cannot be read. Nobody is hurried: it may be no better the next time, and others wait for
+        answers of the same broker."""
+        is_hurried = self.hurried
+        self.refetch()
+        self.hurried = is_hurried
+
     def _forget(self) -> None:
         self.generation += 1
         self.chunks.clear()

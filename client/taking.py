@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from strandline.client.assignment import Assigned, FetchedBatches, give_back
+from strandline.client.errors import CorruptRecords
 from strandline.client.fetcher import Fetcher
 from strandline.client.record import ConsumerRecord, Loan
 from strandline.client.samples import Samples
@@ -86,7 +87,7 @@ class Taking:
                 self._wake()  # there is room for the next fetch, whatever came of this one
             self._fetcher.reset_when_drained(state)
         if failure is not None and failed is not None and not taken:
-            failed.refetch()
+            self._give_up(failed, failure)
             raise failure
         return taken
 
@@ -105,10 +106,10 @@ class Taking:
             if state.has_records:
                 try:
                     records = state.take_records(left, self._settings.check_crcs)
-                except Exception:
+                except Exception as error:
                     if taken:
                         continue  # met again by the next poll
-                    state.refetch()
+                    self._give_up(state, error)
                     raise
                 if records:
                     taken[state.topic_partition] = records
@@ -118,6 +119,12 @@ class Taking:
                     self._wake()  # compaction left batches without records: there is room for the next fetch
             self._fetcher.reset_when_drained(state)
         return taken
+
+    def _give_up(self, state: Assigned, error: Exception) -> None:
+        """What cannot be read is asked for once more."""
+        if isinstance(error, CorruptRecords):
+            state.fetch_anew()
+            self._wake()  # the broker may not have been asked for anything, since so much was buffered
 
     def _note_lag(self, state: Assigned) -> None:
         if state.high_watermark != NO_OFFSET:

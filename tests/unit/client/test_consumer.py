@@ -314,9 +314,13 @@ async def test_damaged_records_are_raised_and_can_be_stepped_over(autojump_clock
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("is_buffer_full", [False, True])
 @pytest.mark.parametrize("way", ["records", "columns"])
-async def test_records_that_were_damaged_are_asked_for_anew(way: str, autojump_clock: object) -> None:
-    """Another replica leads by then, or they were damaged on their way."""
+async def test_records_that_were_damaged_are_asked_for_anew(
+    way: str, is_buffer_full: bool, autojump_clock: object
+) -> None:
+    """Another replica leads by then, or they were damaged on their way. No broker is asked for anything while the
+    buffer is full."""
     cluster = FakeCluster()
     cluster.add_topic("t")
     for value in (b"a", b"b", b"c"):
@@ -325,14 +329,16 @@ async def test_records_that_were_damaged_are_asked_for_anew(way: str, autojump_c
     cluster.logs[T0].batches[1] = sound[:-2] + bytes([sound[-2] ^ 0xFF]) + sound[-1:]
     async with trio.open_nursery() as nursery:
         await cluster.start(nursery)
-        async with consumer(cluster) as client:
+        async with consumer(cluster, max_partition_fetch_bytes=200 if is_buffer_full else 2**20) as client:
             await client.assign([T0])
             poll = client.poll if way == "records" else client.poll_columns
             await poll(timeout_ms=1000)
+            if is_buffer_full:
+                await trio.sleep(5)
             with pytest.raises(CorruptRecords):
                 await poll(timeout_ms=1000)
             cluster.logs[T0].batches[1] = sound
-            assert await read(client, 2) == [b"b", b"c"]
+            assert await read(client, 2, timeout_ms=2000) == [b"b", b"c"]
         nursery.cancel_scope.cancel()
 
 
