@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from strandline.broker.replication.partition import Partition
-from strandline.protocol.records.batch import InvalidBatch, scan
+from strandline.protocol.records.batch import scan
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
@@ -155,8 +155,6 @@ class GodView:
         known = self._seen.get((self.world.cluster.nodes[broker_id].name, tp))
         if known is None or tp not in self._lives or known[0].topic_id != self._lives[tp]:
             return None
-        if (broker_id, tp) in self.world.damage:
-            return None
         return self._committed(_life(known[0])).missing_in(known[1], known[0].log_start_offset)
 
     def _others_in_sync(self, log: Log) -> Iterator[tuple[str, Shadow, int]]:
@@ -169,9 +167,7 @@ class GodView:
         for member in state.isr:
             name = self.world.cluster.nodes[member].name
             known = self._seen.get((name, log.topic_partition))
-            if known is None or name == own or known[0].topic_id != log.topic_id or member in state.lossy:
-                continue
-            if (member, log.topic_partition) not in self.world.damage:
+            if known is not None and name != own and known[0].topic_id == log.topic_id and member not in state.lossy:
                 yield name, known[1], known[0].log_start_offset
 
     def _is_in_sync(self, tp: TopicPartition) -> bool:
@@ -193,16 +189,16 @@ class GodView:
         return known[1]
 
     def _stored(self, log: Log) -> Iterator[Entry]:
-        """What its files have, past all faults of the disk."""
-        (disk,) = (node.disk for node in self.world.cluster.nodes.values() if node.name == _node())
+        """What its files have, past all faults of the disk; what that has altered counts as it was written."""
+        (node,) = (node for node in self.world.cluster.nodes.values() if node.name == _node())
+        damage = self.world.damage.get(node.broker_id, ())
         for segment in log.segments:
             content, _, _ = segment.file_paths()
-            try:
-                yield from _entries(memoryview(disk.read(content))[: segment.size_bytes])
-            except InvalidBatch:
-                if not self._is_damaged(log):
-                    raise
-                return
+            data = node.disk.read(content)
+            for each in damage:
+                if each.path == content and each.in_content(data):
+                    data = each.undone(data)
+            yield from _entries(memoryview(data)[: segment.size_bytes])
 
     # --- checks ------------------------------------------------------------------------------------------------------
 
@@ -219,16 +215,7 @@ class GodView:
         if lost is not None and not self._committed(_life(log)).is_compacted:
             self._violated(log, f"was loaded without {lost}, which its last life had written", 21)
 
-    def _is_damaged(self, log: Log) -> bool:
-        """By its disk, and nobody has seen to it: what it has is not what was written."""
-        return any(
-            tp == log.topic_partition and self.world.cluster.nodes[broker].name == _node()
-            for broker, tp in self.world.damage
-        )
-
     def _violated(self, log: Log, text: str, invariant: int) -> None:
-        if self._is_damaged(log):
-            return
         self.world.violated(f"invariant {invariant}: {log.topic_partition}: {_node()} {text}")
 
 

@@ -28,8 +28,6 @@ from strandline.testkit.simulation.history import NEVER_S, Outcome, Stream, Writ
 from strandline.testkit.simulation.shadows import Copy
 from strandline.testkit.simulation.world import World
 
-NOWHERE = float("inf")
-
 
 class Losses:
     def __init__(self, world: World, god_view: GodView) -> None:
@@ -140,13 +138,17 @@ class Losses:
 
     def _copies(self, stream: Stream) -> set[Copy]:
         """What stands on the disk of at least one replica, and not behind damage there."""
-        damage = self._world.damage
         return {
             Copy(record.offset, epoch, record.value or b"")
             for broker in self._replicas(stream.tp)
             for epoch, record in epochs_and_records_on(self._cluster.nodes[broker].disk, stream.tp)
-            if record.offset < damage.get((broker, stream.tp), NOWHERE)
+            if record.offset < self._whole_below(broker, stream)
         }
+
+    def _whole_below(self, broker: int, stream: Stream) -> float:
+        disk, damage = self._cluster.nodes[broker].disk, self._world.damage.get(broker, ())
+        seen = [each.whole_below for each in damage if each.stream == stream and each.is_seen(disk)]
+        return min(seen, default=float("inf"))
 
     def _disks(self, tp: TopicPartition) -> list[MemoryDisk]:
         """Of its replicas. Who is none any more may have a log for a while, and nobody will ask for it."""

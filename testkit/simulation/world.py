@@ -16,6 +16,7 @@ from strandline.protocol.znodes import PartitionStateZnode, TopicZnode
 from strandline.testkit.clock import common_time
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.simulation.anomalies import Excuses
+from strandline.testkit.simulation.damage import Damage
 from strandline.testkit.simulation.history import History, Stream
 from strandline.testkit.simulation.options import Options, TopicPlan
 from strandline.testkit.simulation.script import Struck
@@ -69,9 +70,8 @@ class World:
     """Of the partitions whose records somebody had deleted."""
     states: dict[TopicPartition, PartitionStateZnode] = field(default_factory=dict)
     """Of all partitions, as ZooKeeper has them now."""
-    damage: dict[tuple[int, TopicPartition], float] = field(default_factory=dict)
-    """(broker, partition) whose files its disk has altered → up to which offset they are whole; until an operator has
-    seen to it."""
+    damage: dict[int, list[Damage]] = field(default_factory=dict)
+    """Broker → what its disk has altered in logs; until an operator has seen to it."""
     violations: list[str] = field(default_factory=list)
     """What oracles found while it ran; the first ends the run."""
     until_violation: trio.CancelScope = field(default_factory=trio.CancelScope)

@@ -1,7 +1,7 @@
 """Disks that alter what they have: bits that flip in records, other files that are cut, gone, or not what they were.
 
-What is damaged is not told to the broker. An operator looks at it in the end: a log that is refused or offline, or that
-still has its wrong bytes, is removed, and the broker fetches it anew.
+What is damaged is not told to the broker. An operator looks at it in the end: a broker with a log that is offline is
+started again, and a log that has its wrong bytes even then is removed, so that the broker fetches it anew.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import trio
 
@@ -18,96 +17,113 @@ from strandline.protocol.records import HEADER_BYTES, BatchHeader, InvalidBatch,
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.cluster import LOG_DIR
 from strandline.testkit.disk import MemoryDisk
+from strandline.testkit.simulation.anomalies import offsets_stream
+from strandline.testkit.simulation.damage import Damage
 from strandline.testkit.simulation.faults.striking import FaultKind, Strikes
-from strandline.testkit.simulation.losses import NOWHERE
+from strandline.testkit.simulation.history import Stream
 from strandline.testkit.simulation.script import Fault
+from strandline.testkit.simulation.world import World
 
 FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
-BASE_OFFSET_BYTES = 8
-"""No checksum covers it, nor is there anything that follows from it: who alters it writes another record."""
+COMPANIONS = (".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint")
+"""No record is read from these: each is built anew, or done without."""
+UNCHECKED_BYTES = (*range(8), *range(12, 16))
+"""Of a batch: its base offset and its epoch, which no checksum covers and whoever reads believes. What becomes of an
+epoch is in R20 (`tests/scenarios/r20_bit_flip_in_an_epoch.txt`)."""
 DAMAGES_MAX = 3
+SEGMENT_GONE, COMPANION_DAMAGED = 0.1, 0.3
+"""How often, beside flips in a log."""
 AWAY_S = (0.3, 3.0)
+MENDED_WITHIN_S = 3.0
+"""By the broker itself, once it was started again."""
 
 
 async def damage(strikes: Strikes, fault: Fault) -> None:
-    """Killed, and back with files that are not what they were."""
+    """The broker is killed, and back with files that are not what they were."""
     (broker,) = brokers = strikes.brokers(fault)
-    chance, disk = strikes.chance(fault), strikes.cluster.nodes[broker].disk
+    chance = strikes.chance(fault)
     with strikes.losses.by_disaster(brokers):
         strikes.cluster.crash(broker)
-        found = [_damage_something(disk, chance) for _ in range(chance.randint(1, DAMAGES_MAX))]
-        done = _note(strikes, broker, found)
+        for _ in range(chance.randint(1, DAMAGES_MAX)):
+            _damage_something(strikes.world, broker, chance)
     await trio.sleep(chance.uniform(*AWAY_S))
     await strikes.start(broker)
     await trio.sleep(fault.seconds)
-    await _mend(strikes, broker, done)
+    await _mend(strikes, broker)
 
 
 async def bit_flip(strikes: Strikes, fault: Fault) -> None:
-    """While it runs."""
+    """The broker goes on meanwhile."""
     (broker,) = brokers = strikes.brokers(fault)
-    chance, disk = strikes.chance(fault), strikes.cluster.nodes[broker].disk
+    chance, logs = strikes.chance(fault), _logs(strikes.cluster.nodes[broker].disk)
     with strikes.losses.by_disaster(brokers):
-        logs = _logs(disk)
-        done = _note(strikes, broker, [_flip_in_log(disk, chance, chance.choice(logs)) if logs else None])
+        if logs:
+            _flip_in_log(strikes.world, broker, chance, chance.choice(logs))
     await trio.sleep(fault.seconds)
-    await _mend(strikes, broker, done)
+    await _mend(strikes, broker)
 
 
-def _note(strikes: Strikes, broker: int, found: list[Damage | None]) -> list[Damage]:
-    """What was really done; until it is mended everybody who judges knows of it."""
-    done, damage = [each for each in found if each is not None], strikes.world.damage
-    for each in done:
-        strikes.world.sometimes[f"damaged: {each.what}"] += 1
-        damage[broker, each.tp] = min(each.whole_below, damage.get((broker, each.tp), NOWHERE))
-    return done
+# --- damage ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Damage:
-    """whole_below: offsets whose records are as they were. path, at, right, wrong: the byte of a log that is not what
-    it was."""
-
-    tp: TopicPartition
-    what: str
-    whole_below: float = NOWHERE
-    path: str = ""
-    at: int = 0
-    right: int = 0
-    wrong: int = 0
-
-    def is_seen(self, disk: MemoryDisk) -> bool:
-        """Whether it still stands there."""
-        return (
-            bool(self.path)
-            and disk.exists(self.path)
-            and disk.read(self.path)[self.at : self.at + 1] == bytes([self.wrong])
-        )
-
-    def undo(self, disk: MemoryDisk) -> None:
-        content = bytearray(disk.read(self.path))
-        content[self.at] = self.right
-        disk.write(self.path, bytes(content))
-
-
-def _damage_something(disk: MemoryDisk, chance: random.Random) -> Damage | None:
-    """None: there is nothing yet."""
+def _damage_something(world: World, broker: int, chance: random.Random) -> None:
+    """If there is anything yet."""
+    disk = world.cluster.nodes[broker].disk
     logs = _logs(disk)
     if not logs:
-        return None
+        return
     path, how = chance.choice(logs), chance.random()
     folder = path.rpartition("/")[0]
-    beside = [
-        f"{folder}/{name}"
-        for name in sorted(disk.listdir(folder))
-        if name.endswith((".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint"))
-    ]
-    if how < 0.1 and any(each.startswith(f"{folder}/") for each in logs[: logs.index(path)]):
-        disk.unlink(path)  # not the first one, which retention might have removed
-        return Damage(_partition_of(path), "segment gone", int(path.rpartition("/")[2].removesuffix(".log")))
-    if how < 0.4 and beside:
-        return _damage_beside(disk, chance, chance.choice(beside))
-    return _flip_in_log(disk, chance, path)
+    companions = [f"{folder}/{name}" for name in sorted(disk.listdir(folder)) if name.endswith(COMPANIONS)]
+    is_first = not any(each.startswith(f"{folder}/") for each in logs[: logs.index(path)])
+    if how < SEGMENT_GONE and not is_first:  # the first one is gone after retention, too
+        disk.unlink(path)
+        base_offset = int(path.rpartition("/")[2].removesuffix(".log"))
+        _note(world, broker, Damage(_stream_of(world, path), "segment gone", path, base_offset))
+    elif how < SEGMENT_GONE + COMPANION_DAMAGED and companions:
+        _damage_companion(world, disk, chance, chance.choice(companions))
+    else:
+        _flip_in_log(world, broker, chance, path)
+
+
+def _flip_in_log(world: World, broker: int, chance: random.Random, path: str) -> None:
+    """One bit of a batch, in its header as often as behind it; nothing where no batch is whole."""
+    disk = world.cluster.nodes[broker].disk
+    content = disk.read(path)
+    batches = list(_batches(content))
+    if not batches:
+        return
+    position, header = chance.choice(batches)
+    is_header = header.size_bytes == HEADER_BYTES or chance.random() < 0.5
+    places = [n for n in range(HEADER_BYTES) if n not in UNCHECKED_BYTES] if is_header else None
+    at = position + chance.choice(places or range(HEADER_BYTES, header.size_bytes))
+    right, wrong = content[at : at + 1], bytes([content[at] ^ 1 << chance.randrange(8)])
+    disk.write(path, content[:at] + wrong + content[at + 1 :])
+    what = "header of a batch" if is_header else "records of a batch"
+    _note(world, broker, Damage(_stream_of(world, path), what, path, header.base_offset, at, right, wrong))
+
+
+def _note(world: World, broker: int, done: Damage) -> None:
+    """Until it is mended everybody who judges knows of it."""
+    world.sometimes[f"damaged: {done.what}"] += 1
+    world.damage.setdefault(broker, []).append(done)
+
+
+def _damage_companion(world: World, disk: MemoryDisk, chance: random.Random, path: str) -> None:
+    """Nobody who judges has to know of it: all answers are the same as before."""
+    content = bytearray(disk.read(path))
+    how = chance.choice(("gone", "cut", "longer", "flipped")) if content else "gone"
+    if how == "gone":
+        disk.unlink(path)
+    elif how == "cut":
+        disk.write(path, bytes(content[: chance.randrange(len(content))]))
+    elif how == "longer":
+        disk.write(path, bytes(content) + chance.randbytes(chance.randint(1, 40)))
+    else:
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        disk.write(path, bytes(content))
+    kind = next(each for each in COMPANIONS if path.endswith(each))
+    world.sometimes[f"damaged: {kind.removeprefix('.')} {how}"] += 1
 
 
 def _logs(disk: MemoryDisk) -> list[str]:
@@ -121,83 +137,68 @@ def _logs(disk: MemoryDisk) -> list[str]:
     )
 
 
-def _partition_of(path: str) -> TopicPartition:
-    found = FOLDER.fullmatch(path.split("/")[-2])
-    assert found is not None
-    return TopicPartition(found["topic"], int(found["partition"]))
-
-
-def _flip_in_log(disk: MemoryDisk, chance: random.Random, path: str) -> Damage | None:
-    """One bit, in the header of a batch as often as behind it. None: there is no batch that is whole."""
-    content = bytearray(disk.read(path))
-    batches = list(_batches(content))
-    if not batches:
-        return None
-    position, header = chance.choice(batches)
-    is_header = header.size_bytes == HEADER_BYTES or chance.random() < 0.5
-    borders = (BASE_OFFSET_BYTES, HEADER_BYTES) if is_header else (HEADER_BYTES, header.size_bytes)
-    at = position + chance.randrange(*borders)
-    right = content[at]
-    content[at] = wrong = right ^ 1 << chance.randrange(8)
-    disk.write(path, bytes(content))
-    what = "header of a batch" if is_header else "records of a batch"
-    return Damage(_partition_of(path), what, header.base_offset, path, at, right, wrong)
-
-
-def _batches(content: bytearray) -> Iterator[tuple[int, BatchHeader]]:
+def _batches(content: bytes) -> Iterator[tuple[int, BatchHeader]]:
     """Up to the first one that was damaged before."""
     with contextlib.suppress(InvalidBatch):
         yield from scan(content)
 
 
-def _damage_beside(disk: MemoryDisk, chance: random.Random, path: str) -> Damage:
-    """A file from which no record is read: each is built anew, or does without."""
-    content = bytearray(disk.read(path))
-    how = chance.choice(("gone", "cut", "longer", "flipped")) if content else "gone"
-    if how == "gone":
-        disk.unlink(path)
-    elif how == "cut":
-        disk.write(path, bytes(content[: chance.randrange(len(content))]))
-    elif how == "longer":
-        disk.write(path, bytes(content) + chance.randbytes(chance.randint(1, 40)))
-    else:
-        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
-        disk.write(path, bytes(content))
-    return Damage(_partition_of(path), f"{path.rpartition('.')[2].rpartition('/')[2]} {how}")
+def _stream_of(world: World, path: str) -> Stream:
+    found = FOLDER.fullmatch(path.split("/")[-2])
+    assert found is not None
+    life, partition = world.topics.get(found["topic"]), int(found["partition"])
+    return offsets_stream(partition) if life is None else life.stream(partition)
 
 
-async def _mend(strikes: Strikes, broker: int, done: list[Damage]) -> None:
-    """Whatever of a log that is removed had come to stand behind the damage goes with it."""
+# --- mending --------------------------------------------------------------------------------------------------------
+
+
+async def _mend(strikes: Strikes, broker: int) -> None:
+    """What had come to stand behind the damage may go with it, by the broker's hand or by the operator's."""
     node, world = strikes.cluster.nodes[broker], strikes.world
-    seen = [each for each in done if each.is_seen(node.disk)]
-    wrong = {each.tp for each in seen} | {each.tp for each in done if not _is_served(strikes, broker, each.tp)}
-    removed = [tp for tp in sorted(wrong) if node.disk.is_dir(_folder(tp))]
-    for each in seen:
-        each.undo(node.disk)
-    for each in done:
-        world.damage.pop((broker, each.tp), None)
-    if node.is_up and not removed:
-        world.sometimes["damage was mended by the broker"] += 1
+    damage = world.damage.get(broker, [])
+    if not node.is_up or any(_is_offline(strikes, broker, each.stream.tp) for each in damage):
+        seen = _undo(damage, node.disk)
+        with strikes.losses.by_disaster([broker]):
+            _end(strikes, broker)
+            for each in reversed(seen):
+                each.redo(node.disk)
+        await trio.sleep(AWAY_S[0])
+        await strikes.start(broker)
+        await trio.sleep(MENDED_WITHIN_S)
+    seen = _undo(damage, node.disk)
+    world.damage.pop(broker, None)
+    if not seen:
+        world.sometimes["damage was mended by the broker"] += bool(damage)
         return
     with strikes.losses.by_disaster([broker]):
-        if node.is_up:
-            strikes.cluster.crash(broker)
-        for tp in removed:
-            _remove(node.disk, _folder(tp))
-            world.sometimes["a damaged log was removed"] += 1
+        _end(strikes, broker)
+        for folder in sorted({each.path.rpartition("/")[0] for each in seen}):
+            if node.disk.is_dir(folder):
+                _remove(node.disk, folder)
+                world.sometimes["a damaged log was removed"] += 1
     await trio.sleep(AWAY_S[0])
     await strikes.start(broker)
 
 
-def _is_served(strikes: Strikes, broker: int, tp: TopicPartition) -> bool:
-    """Or has been moved away, or deleted."""
-    if not strikes.cluster.hosts(broker, tp):
-        return False
-    return not strikes.cluster.partition(broker, tp).failed
+def _undo(damage: list[Damage], disk: MemoryDisk) -> list[Damage]:
+    """Whatever still stands there, the last one first, since two may have met the same byte."""
+    seen = []
+    for each in reversed(damage):
+        if each.is_seen(disk):
+            each.undo(disk)
+            seen.append(each)
+    return seen
 
 
-def _folder(tp: TopicPartition) -> str:
-    return f"{LOG_DIR}/{tp}"
+def _is_offline(strikes: Strikes, broker: int, tp: TopicPartition) -> bool:
+    return strikes.cluster.hosts(broker, tp) and strikes.cluster.partition(broker, tp).failed
+
+
+def _end(strikes: Strikes, broker: int) -> None:
+    if strikes.cluster.nodes[broker].is_up:
+        strikes.losses.strike(broker, MENDED_WITHIN_S)
+        strikes.cluster.crash(broker)
 
 
 def _remove(disk: MemoryDisk, folder: str) -> None:
