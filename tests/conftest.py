@@ -51,7 +51,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One for each core that computes, and one for the integration tests, which leave most of a core to others."""
-    return len(os.sched_getaffinity(0)) + 1
+    return int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or len(os.sched_getaffinity(0)) + 1)
 
 
 @pytest.hookimpl(wrapper=True)

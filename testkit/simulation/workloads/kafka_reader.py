@@ -284,7 +284,9 @@ class KafkaReader:
         elif wanted.fetched_epoch != NO_EPOCH and part.diverging_epoch.end_offset >= 0:
             self._truncated(position, part.diverging_epoch.end_offset, began_s)
         else:
-            if self._is_fenced:
+            if self._is_fenced and not part.records:
+                # With records a leader may tell less than its predecessor did: it has begun, and sends what it knows to
+                # be committed. Who is at the end is told that it is not known yet.
                 self._note_end(position, part.high_watermark, began_s)
             return self._read(position, memoryview(part.records or b""))
         return code
