@@ -76,7 +76,7 @@ async def _take_seat(world: World, group: Group, seat: str) -> None:
 
 
 class _KafkaMember:
-    """access: to coordinators."""
+    """See the module. access: to coordinators."""
 
     def __init__(self, world: World, group: Group, name: str, chance: random.Random, access: KafkaAccess) -> None:
         self._world = world
@@ -111,12 +111,17 @@ class _KafkaMember:
 
     async def _join(self) -> list[int] | None:
         """The partitions that it is given. None: it is to try again."""
-        fields: dict[str, Any] = {"member_id": self._member_id, "protocol_type": "consumer"}
+        fields: dict[str, Any] = {"group_id": self._group.name, "member_id": self._member_id}
         if self._version_of(ApiKey.JOIN_GROUP) >= 1:
             fields["rebalance_timeout"] = REBALANCE_TIMEOUT
         protocols = [{"name": self._group.strategy, "metadata": encode_subscription(Subscription([self._topic]), 1)}]
         joined = await self._ask(
-            ApiKey.JOIN_GROUP, JOIN_TIMEOUT_S, session_timeout=SESSION_TIMEOUT, protocols=protocols, **fields
+            ApiKey.JOIN_GROUP,
+            JOIN_TIMEOUT_S,
+            session_timeout=SESSION_TIMEOUT,
+            protocol_type="consumer",
+            protocols=protocols,
+            **fields,
         )
         if joined is None or joined.error_code:
             if joined is not None and error_code(joined.error_code) is ErrorCode.MEMBER_ID_REQUIRED:
@@ -255,8 +260,6 @@ class _KafkaMember:
 
     async def _ask(self, key: ApiKey, timeout_s: float = REQUEST_TIMEOUT_S, /, **fields: Any) -> Any | None:
         """The coordinator's answer; None: there is none. What it says of the membership is remembered."""
-        if key is ApiKey.JOIN_GROUP:
-            fields["group_id"] = self._group.name
         if self._coordinator is None and not await self._find():
             return None
         assert self._coordinator is not None
