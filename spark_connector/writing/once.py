@@ -44,6 +44,9 @@ from strandline.spark_connector.writing.patience import PATIENCE_MS, Patience, P
 from strandline.spark_connector.writing.placing import Room
 from strandline.spark_connector.writing.rows import RecordRows
 
+UNKNOWN_PAUSES = 50
+"""A topic that nobody has heard of by then is marked without its id."""
+
 CHUNKS_UNDER_WAY = 2
 """Of some megabytes each: memory stays bounded, and the network is busy while the next one is encoded."""
 
@@ -206,12 +209,22 @@ class OnceWriter:
 
     # --- 1: topics ---
 
+    def _id_of(self, topic: str) -> TopicId:
+        """Of a topic that has partitions. Brokers hear of one that was just created one after the other: who says that
+        there is none is asked again."""
+        for _ in range(UNKNOWN_PAUSES):
+            topic_id = self._cluster.topic_id(topic)
+            if topic_id is not None:
+                return topic_id
+            self._cluster.pause()
+        return NO_TOPIC_ID
+
     def _begin(self, topic: str) -> None:
         cluster, version = self._cluster, self._identity.version
         patience = Patience(cluster)
         while True:
             count = cluster.partitions_count(topic)
-            topic_id = cluster.topic_id(topic) or NO_TOPIC_ID
+            topic_id = self._id_of(topic)
             partitions = [TopicPartition(topic, number) for number in range(count)]
             ends = cluster.ends(partitions)  # before the marks: see there
             begun = self._marks_of_version(topic, topic_id, partitions)

@@ -12,7 +12,7 @@ import pytest
 
 from strandline.client.accumulator import ToSend
 from strandline.client.errors import DeliveryTimeout, SequenceTaken
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
 from strandline.spark_connector.errors import RowsChanged, SupersededWrite, WriteFailed, WrittenRowsGone
 from strandline.spark_connector.writing.division import check_tasks
 from strandline.spark_connector.writing.identity import TaskIdentity
@@ -333,6 +333,24 @@ def test_a_topic_created_anew_is_written_from_the_beginning() -> None:
     assert site.run(rows(1, 2, 3)).found_rows == 0
     assert site.run(rows(1, 2, 3, 4)).found_rows == 3
     assert site.counts() == counted(rows(1, 2, 3, 4))
+
+
+@pytest.mark.parametrize("is_ever_known", [True, False])
+def test_the_id_of_a_topic_is_asked_for_until_brokers_have_heard_of_it(
+    is_ever_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a mark without it, one that is created anew under that name would count as the same."""
+    site, real = Site(t=1), MemorySink.topic_id
+    site.topics.ids[T] = b"1" * 16
+    unknown_until_ms = site.topics.now_ms + (1_000 if is_ever_known else DAY_MS)
+
+    def ask(sink: MemorySink, topic: str) -> bytes | None:
+        return real(sink, topic) if sink.topics.now_ms >= unknown_until_ms else None
+
+    monkeypatch.setattr(MemorySink, "topic_id", ask)
+    site.run(rows(1, 2, 3))
+    [marks] = site.topics.marks.values()
+    assert marks[T0].topic_id == (b"1" * 16 if is_ever_known else NO_TOPIC_ID)
 
 
 def test_a_topic_that_grew_meanwhile_keeps_its_placing_until_the_next_version() -> None:
