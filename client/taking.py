@@ -68,8 +68,7 @@ class Taking:
     def columns(self) -> list[FetchedColumns]:
         """All that is buffered. CorruptRecords and the like where nothing else is left."""
         taken: list[FetchedColumns] = []
-        failure: Exception | None = None
-        failed: Assigned | None = None
+        failed: tuple[Assigned, Exception] | None = None
         for state in self._in_turn():
             if state.paused:
                 continue
@@ -80,15 +79,14 @@ class Taking:
                     self._counted += columns.records_count
                     self._note_lag(state)
             except Exception as error:
-                if failure is None:
-                    failure, failed = error, state
+                failed = failed or (state, error)
                 continue  # met again by the next poll
             if had_records:
                 self._wake()  # there is room for the next fetch, whatever came of this one
             self._fetcher.reset_when_drained(state)
-        if failure is not None and failed is not None and not taken:
-            self._give_up(failed, failure)
-            raise failure
+        if failed is not None and not taken:
+            self._give_up(*failed)
+            raise failed[1]
         return taken
 
     def give_back(self, taken: object) -> None:

@@ -25,13 +25,11 @@ from strandline.spark_connector.writing.claims import digest
 from strandline.spark_connector.writing.identity import TaskIdentity
 from strandline.spark_connector.writing.limits import TopicLimits
 from strandline.spark_connector.writing.marks import KEPT_MS, Mark, from_committed, to_committed
-from strandline.spark_connector.writing.once import FoundRows, FoundTasks, Written
+from strandline.spark_connector.writing.once import UNKNOWN_PAUSES, FoundRows, FoundTasks, Written
 from strandline.spark_connector.writing.rows import RecordRows, send
 from strandline.spark_connector.writing.stretch import Stretch
 
 PAUSE_S = 0.1
-UNKNOWN_PAUSES = 50
-"""Of PAUSE_S: a topic that no broker has heard of by then does not exist."""
 FETCH_BYTES = 4 << 20
 APPEND_TIME = 1
 DELETION_MS = 5_000

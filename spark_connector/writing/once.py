@@ -45,7 +45,7 @@ from strandline.spark_connector.writing.placing import Room
 from strandline.spark_connector.writing.rows import RecordRows
 
 UNKNOWN_PAUSES = 50
-"""A topic that nobody has heard of by then is marked without its id."""
+"""A topic that no broker has heard of by then does not exist, or is marked without its id."""
 
 CHUNKS_UNDER_WAY = 2
 """Of some megabytes each: memory stays bounded, and the network is busy while the next one is encoded."""
@@ -209,16 +209,6 @@ class OnceWriter:
 
     # --- 1: topics ---
 
-    def _id_of(self, topic: str) -> TopicId:
-        """Of a topic that has partitions. Brokers hear of one that was just created one after the other: who says that
-        there is none is asked again."""
-        for _ in range(UNKNOWN_PAUSES):
-            topic_id = self._cluster.topic_id(topic)
-            if topic_id is not None:
-                return topic_id
-            self._cluster.pause()
-        return NO_TOPIC_ID
-
     def _begin(self, topic: str) -> None:
         cluster, version = self._cluster, self._identity.version
         patience = Patience(cluster)
@@ -250,6 +240,16 @@ class OnceWriter:
             while self._under_way:
                 self._settle()
             self._close_producer()  # the next one knows the numbers of this topic, too
+
+    def _id_of(self, topic: str) -> TopicId:
+        """Of a topic that has partitions. Brokers hear of one that was just created one after the other: who says that
+        there is none is asked again."""
+        for _ in range(UNKNOWN_PAUSES):
+            topic_id = self._cluster.topic_id(topic)
+            if topic_id is not None:
+                return topic_id
+            self._cluster.pause()
+        return NO_TOPIC_ID
 
     def _marks_of_version(
         self, topic: str, topic_id: TopicId, partitions: Sequence[TopicPartition]

@@ -23,12 +23,12 @@ class Damage:
 
     def is_seen(self, disk: MemoryDisk) -> bool:
         """Whether it still stands there: what is cut off, or fetched anew, is sound."""
-        if not self.wrong or not disk.exists(self.path):
-            return not self.wrong and not disk.exists(self.path)
-        return self.in_content(disk.read(self.path))
+        if not self.wrong:
+            return not disk.exists(self.path)
+        return disk.exists(self.path) and self.in_content(disk.read(self.path))
 
-    def in_content(self, content: bytes | bytearray) -> bool:
-        return bytes(content[self.at : self.at + 1]) == self.wrong
+    def in_content(self, content: bytes) -> bool:
+        return content[self.at : self.at + 1] == self.wrong
 
     def undo(self, disk: MemoryDisk) -> None:
         """Nothing comes back of a file that is gone."""

@@ -138,11 +138,12 @@ class Losses:
 
     def _copies(self, stream: Stream) -> set[Copy]:
         """What stands on the disk of at least one replica, and not behind damage there."""
+        whole_below = {broker: self._whole_below(broker, stream) for broker in self._replicas(stream.tp)}
         return {
             Copy(record.offset, epoch, record.value or b"")
-            for broker in self._replicas(stream.tp)
+            for broker, end_offset in whole_below.items()
             for epoch, record in epochs_and_records_on(self._cluster.nodes[broker].disk, stream.tp)
-            if record.offset < self._whole_below(broker, stream)
+            if record.offset < end_offset
         }
 
     def _whole_below(self, broker: int, stream: Stream) -> float:
