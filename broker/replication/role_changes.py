@@ -358,14 +358,20 @@ class RoleChanges:
                 deleted=state.delete_partition,
                 epoch=state.leader_epoch,
             )
-        if state.delete_partition and self._logs.get(topic_partition) is not None:
+        if state.delete_partition:
             try:
-                self._logs.delete(topic_partition)
-                self._checkpoints.note_deletion()
+                self._delete_log(topic_partition)
             except LogStorageError as error:
                 self._state_change_log.error("log not deleted", partition=str(topic_partition), error=str(error))
                 return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
         return ErrorCode.NONE, None
+
+    def _delete_log(self, topic_partition: TopicPartition) -> None:
+        if self._logs.get(topic_partition) is None:
+            self._logs.give_up(topic_partition)
+        else:
+            self._logs.delete(topic_partition)
+            self._checkpoints.note_deletion()
 
     async def resign_all(self) -> None:
         """This broker stops: who waits for a high watermark that no follower will raise any more is told to ask the

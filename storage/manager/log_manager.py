@@ -286,6 +286,17 @@ class LogManager:
         self._folders.doom(directory, tp, log.config.file_delete_delay_ms)
         self._forget(tp)
 
+    def give_up(self, tp: TopicPartition) -> None:
+        """Nobody wants the log any more that could not be created: what attempts have left of its folder goes. Nothing
+        where there was none. LogStorageError."""
+        directory = self._begun.get(tp)
+        if directory is None:
+            return
+        if directory.health.failure is not None:
+            raise LogOffline(str(tp), directory.health.failure)
+        self._folders.remove_begun(directory, tp)
+        del self._begun[tp]
+
     def set_aside(self, tp: TopicPartition, topic_id: TopicId, *, is_credited: bool) -> StrayLog:
         """Take a log that is not of this topic out of service, and keep it: its folder is renamed and never removed.
         Returns what to tell the operator. KeyError: no such log; LogStorageError from the disk.

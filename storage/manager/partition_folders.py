@@ -82,6 +82,16 @@ class PartitionFolders:
         else:  # somebody put it there
             self._report("log-stray", log=folder, kept_in=self.keep(directory, tp))
 
+    def remove_begun(self, directory: LogDirectory, tp: TopicPartition) -> None:
+        """What attempts to create a log have left; what somebody put there is kept aside."""
+        folder = directory.folder_of(tp)
+        try:
+            self.make_way(directory, tp, was_begun=True)
+            if self._disk.exists(folder):
+                self._disk.rmdir(folder)
+        except OSError as error:
+            raise self.failed(directory, tp, "removing a folder that was begun failed", error) from error
+
     def make(self, directory: LogDirectory, tp: TopicPartition, topic_id: TopicId) -> str:
         """The folder of a new log; returns its path. OSError from the disk."""
         folder = directory.folder_of(tp)

@@ -101,6 +101,19 @@ async def test_a_new_topic_is_led_by_who_has_room(autojump_clock) -> None:
             ledger.assert_kept(NEW, await read_all(consumer, NEW))
 
 
+async def test_nothing_is_left_of_a_topic_that_went_before_there_was_room_for_it(autojump_clock) -> None:
+    async with cluster_with_topic() as (cluster, _, _), cluster.admin() as admin:
+        fill(cluster, 2, free_bytes=0)
+        await admin.create_topic(NEW.topic, assignments={0: [1, 2, 3]}, timeout_ms=5000)
+        await cluster.until(lambda: told(cluster, "role change put off") > 0, "its log was begun")
+        await admin.delete_topics([NEW.topic])
+        await trio.sleep(10)
+        free(cluster, 2)
+        await cluster.until(lambda: not full_paths(cluster, 2), "room")
+        left = [name for name in cluster.nodes[2].disk.listdir("/data") if name.startswith(f"{NEW.topic}-")]
+        assert left == []
+
+
 async def test_a_new_topic_without_room_anywhere_is_not_reported_as_created(autojump_clock) -> None:
     async with cluster_with_topic() as (cluster, producer, ledger), cluster.admin() as admin:
         for broker_id in ALL:
