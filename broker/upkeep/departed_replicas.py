@@ -21,12 +21,13 @@ What cannot be done now (nobody leads, the leader does not answer, the disk refu
 
 A topic that is being deleted takes such a log along: the controller says so by its id, and waits for the replicas that
 it knows of only. What it does not name any more, since it was deleted while this broker was away, proves nothing: an
-old copy of ZooKeeper lacks topics, too. Logs of these stay, for the operator whom a line tells of them.
+old copy of ZooKeeper lacks topics, too. Logs of these stay, for the operator whom a line tells of them; so do those of
+a topic that was made anew under their name, and those of partitions that their topic does not have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -110,6 +111,8 @@ class DepartedReplicas:
         self._wake = trio.Event()
         self._deleted: dict[TopicPartition, TopicId] = {}
         """Logs that are left here of topics that somebody deletes."""
+        self._heard_all = False
+        """A controller has begun to tell all that there is, and nobody has looked since what is not among it."""
         replicas.on_metadata(self._look_at)
 
     def _look_at(self, request: UpdateMetadataRequest) -> None:
@@ -122,15 +125,17 @@ class DepartedReplicas:
                     if state.leader == LEADER_DURING_DELETE:
                         self._deleted[tp] = topic.topic_id
         if request.all_topics is not None:
-            self._tell_strays(frozenset(request.all_topics))
+            there = frozenset(request.all_topics)
+            self._tell_strays([tp for tp in logs if tp.topic not in there])
+            self._heard_all = True
+            self._wake.set()
 
-    def _tell_strays(self, there: Collection[str]) -> None:
-        strays = [str(tp) for tp in self._logs.logs if tp.topic not in there]
+    def _tell_strays(self, strays: Sequence[TopicPartition]) -> None:
         if strays:
             self._log.warning(
-                "logs of topics that are not there are kept",
+                "logs of partitions that are not there are kept",
                 count=len(strays),
-                partitions=strays[:MOST_NAMED],
+                partitions=[str(tp) for tp in strays[:MOST_NAMED]],
                 remedy="if they were deleted while this broker was away, and ZooKeeper's data is no old copy, remove "
                 "their folders while the broker is stopped",
             )
@@ -157,12 +162,17 @@ class DepartedReplicas:
         """One look at all logs. Whether nothing is left to be tried again."""
         is_done = await self._remove_deleted()
         by_leader: dict[int, list[Departed]] = {}
+        strays: list[TopicPartition] = []
+        heard_all, self._heard_all = self._heard_all, False
         for count, tp in enumerate(list(self._logs.logs), 1):
             departed = self._departed(tp)
             if departed is not None:
                 by_leader.setdefault(departed.leader, []).append(departed)
+            elif heard_all and self._is_of_another_life(tp):
+                strays.append(tp)
             if count % PARTITIONS_PER_STEP == 0:
                 await trio.lowlevel.checkpoint()
+        self._tell_strays(strays)
         for leader, of_one in by_leader.items():
             while some := of_one[:MAX_ASKED]:
                 del of_one[:MAX_ASKED]
@@ -209,6 +219,16 @@ class DepartedReplicas:
         if is_empty:
             committed = 0  # it has nothing
         return Departed(tp, topic.topic_id, state.leader, state.leader_epoch, _epochs(log, committed), committed)
+
+    def _is_of_another_life(self, tp: TopicPartition) -> bool:
+        """Whether there is a topic of its name, and it is none of that topic's partitions. A replica that is assigned
+        here gets an order, and that puts the log aside."""
+        log, topic = self._logs.get(tp), self._replicas.metadata.topics.get(tp.topic)
+        if log is None or topic is None or tp in self._replicas.partitions or tp in self._deleted:
+            return False
+        state = topic.partitions.get(tp.partition)
+        is_assigned = state is not None and self._replicas.broker_id in state.replicas
+        return not is_assigned and (state is None or log.topic_id not in (None, topic.topic_id))
 
     async def _remove(self, departed: Sequence[Departed], answers: Answers) -> bool:
         """Whether all of them are gone, or are to stay."""

@@ -67,6 +67,10 @@ class Departures:
         state = UpdateMetadataPartitionState(0, 1, LEADER_DURING_DELETE, 8, list(replicas), 0, list(replicas))
         self.site.update_metadata(state, topic_id=topic_id)
 
+    def strays_told(self) -> list[list[str]]:
+        event = "logs of partitions that are not there are kept"
+        return [entry["partitions"] for entry in self.site.events.entries if entry["event"] == event]
+
     @property
     def is_there(self) -> bool:
         return self.site.logs.get(T0) is not None and self.site.disk.exists("/logs/t-0")
@@ -361,4 +365,38 @@ async def test_that_a_topic_is_not_named_deletes_nothing_and_is_told(
         departures.site.replicas.update_metadata(request)
         await trio.sleep(3 * RETRY_S)
         assert departures.is_there
-    assert departures.site.event_names().count("logs of topics that are not there are kept") == 1
+    assert departures.strays_told() == [["t-0"]]
+
+
+@pytest.mark.parametrize(
+    ("partition", "replicas", "topic_id"),
+    [
+        (0, (2, 3), bytes(16)),  # made anew under that name, on other brokers
+        (1, (2, BROKER), bytes(16)),  # made anew with fewer partitions
+        (1, (2, BROKER), TOPIC_ID),  # by an old copy of ZooKeeper it has not grown yet
+    ],
+)
+async def test_that_a_topic_of_its_name_does_not_have_it_is_told_once(
+    not_hosted: Departures,
+    nursery: trio.Nursery,
+    autojump_clock: MockClock,
+    partition: int,
+    replicas: Sequence[int],
+    topic_id: TopicId,
+) -> None:
+    nursery.start_soon(not_hosted.departed.run)
+    not_hosted.site.replicas.update_metadata(UpdateMetadataRequest(9, 1, 1, [], [], all_topics=["t"]))
+    state = UpdateMetadataPartitionState(partition, 1, 2, 7, list(replicas), 0, list(replicas))
+    not_hosted.site.update_metadata(state, topic_id=topic_id)
+    await trio.sleep(3 * RETRY_S)
+    assert not_hosted.is_there and not_hosted.strays_told() == [["t-0"]]
+
+
+async def test_of_a_log_that_an_order_will_put_aside_nothing_is_told(
+    not_hosted: Departures, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    nursery.start_soon(not_hosted.departed.run)
+    not_hosted.site.replicas.update_metadata(UpdateMetadataRequest(9, 1, 1, [], [], all_topics=["t"]))
+    not_hosted.moved(replicas=(2, BROKER), topic_id=bytes(16))
+    await trio.sleep(3 * RETRY_S)
+    assert not_hosted.is_there and not_hosted.strays_told() == []
