@@ -376,9 +376,16 @@ class MemoryCluster(ClusterView):
         return self.broker(broker_id).data.replicas.partitions[tp]
 
     def hosts(self, broker_id: int, tp: TopicPartition) -> bool:
+        return tp in self._hosted(broker_id)
+
+    def led_by(self, broker_id: int) -> set[TopicPartition]:
+        """What that broker believes that it leads; nothing where it does not run."""
+        return {tp for tp, partition in self._hosted(broker_id).items() if partition.leadership is not None}
+
+    def _hosted(self, broker_id: int) -> Mapping[TopicPartition, Partition]:
         node = self.nodes[broker_id]
         data = getattr(node.broker, "data", None)
-        return node.is_up and data is not None and tp in data.replicas.partitions
+        return data.replicas.partitions if node.is_up and data is not None else {}
 
     def state_version(self, tp: TopicPartition) -> int:
         return self.zookeeper.tree.get(PartitionStateZnode.path(tp.topic, tp.partition)).stat.version

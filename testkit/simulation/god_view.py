@@ -138,14 +138,14 @@ class GodView:
             del self._seen[key]
 
     def copies_left(self, tp: TopicPartition, left: Set[Copy], gone: Set[Copy]) -> set[Copy]:
-        """left: is on some disk; gone: a disaster took the last of them. Returns those that were committed. What was
-        deleted before is on none, and with the last log the knowledge of that is gone, too."""
+        """left: some log has it; gone: a disaster took the last of them. Returns those that were committed. What was
+        deleted before no log has, and who leads as a last resort may never have had it."""
         if tp not in self._lives:
             return set()
         committed = self._committed((tp, self._lives[tp]))
         lost = {copy for copy in gone if committed.has_copy(copy)}
         committed.lose_from(min((copy.offset for copy in lost), default=committed.high_watermark))
-        committed.lose_below(min((copy.offset for copy in left), default=committed.high_watermark))
+        committed.keep({(copy.offset, copy.epoch) for copy in left})
         return lost
 
     # --- who has what ------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 
 import trio
@@ -54,8 +54,10 @@ class Losses:
 
     async def watch_leaders(self) -> None:
         while True:
+            leading = {broker: self._cluster.led_by(broker) for broker in self._cluster.nodes}
             for stream in self._streams():
-                self.note_leader(stream, self._world.leader(stream.tp), common_time(), self._believers(stream))
+                believers = self._believers(stream, leading)
+                self.note_leader(stream, self._world.leader(stream.tp), common_time(), believers)
             await trio.sleep(LOOK_INTERVAL_S)
 
     def _streams(self) -> list[Stream]:
@@ -63,14 +65,14 @@ class Losses:
         streams = [stream for life in self._world.topics.values() for stream in life.streams]
         return [*streams, *map(offsets_stream, range(self._world.excuses.offsets_partitions))]
 
-    def _believers(self, stream: Stream) -> list[int]:
+    def _believers(self, stream: Stream, leading: Mapping[int, Set[TopicPartition]]) -> list[int]:
         """Who leads for himself and can answer, or could since somebody looked last."""
         found = []
-        for broker, node in self._cluster.nodes.items():
+        for broker, led in leading.items():
             stood_still = (stream, broker) in self._stopped
             self._stopped.discard((stream, broker))
-            leads = self._cluster.leads(broker, stream.tp)
-            if leads and node.tasks.is_frozen:
+            leads = stream.tp in led
+            if leads and self._cluster.nodes[broker].tasks.is_frozen:
                 self._stopped.add((stream, broker))
             elif leads or stood_still:
                 found.append(broker)
@@ -106,11 +108,12 @@ class Losses:
             self._god_view.disk_changed(self._cluster.nodes[broker].name)
         for stream in streams:
             after = self._copies(stream)
-            gone = before[stream] - after
-            lost = self._god_view.copies_left(stream.tp, after, gone)
+            gone = before[stream].keys() - after.keys()
+            served = {copy for copy, is_served in after.items() if is_served}
+            lost = self._god_view.copies_left(stream.tp, served, gone)
             left = {copy.value for copy in after}
             if not {*brokers}.isdisjoint(self._replicas(stream.tp)):
-                self._world.excuses.gone |= self._given_out_again(stream, before[stream], after)
+                self._world.excuses.gone |= self._given_out_again(stream, before[stream].keys(), after.keys())
             self._world.excuses.gone |= {copy.value for copy in gone if copy in lost or copy.value not in left}
             if lost:
                 self.disasters_s[stream].append(common_time())
@@ -136,15 +139,18 @@ class Losses:
             known = [_log_start(disk, stream.tp) for disk in self._disks(stream.tp)]
             head.answered = min(head.answered, max(known))
 
-    def _copies(self, stream: Stream) -> set[Copy]:
-        """What stands on the disk of at least one replica, and not behind damage there."""
-        whole_below = {broker: self._whole_below(broker, stream) for broker in self._replicas(stream.tp)}
-        return {
-            Copy(record.offset, epoch, record.value or b"")
-            for broker, end_offset in whole_below.items()
-            for epoch, record in epochs_and_records_on(self._cluster.nodes[broker].disk, stream.tp)
-            if record.offset < end_offset
-        }
+    def _copies(self, stream: Stream) -> dict[Copy, bool]:
+        """What stands on the disk of at least one replica, and not behind damage there; whether a log reads it, which
+        begins no later."""
+        copies: dict[Copy, bool] = {}
+        for broker in self._replicas(stream.tp):
+            disk, end_offset = self._cluster.nodes[broker].disk, self._whole_below(broker, stream)
+            start_offset = _log_start(disk, stream.tp)
+            for epoch, record in epochs_and_records_on(disk, stream.tp):
+                if record.offset < end_offset:
+                    copy = Copy(record.offset, epoch, record.value or b"")
+                    copies[copy] = copies.get(copy, False) or record.offset >= start_offset
+        return copies
 
     def _whole_below(self, broker: int, stream: Stream) -> float:
         disk, damage = self._cluster.nodes[broker].disk, self._world.damage.get(broker, ())

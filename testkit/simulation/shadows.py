@@ -7,7 +7,7 @@ Pure data: `god_view` keeps it up to date and holds one against the other.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -100,11 +100,15 @@ class Committed(Shadow):
         self.cut(offset)
         self.high_watermark = min(self.high_watermark, offset)
 
-    def lose_below(self, offset: int) -> None:
-        """Nothing of it is on any disk."""
-        del self.entries[: bisect_right(self.entries, offset, key=NEXT)]
-        if not self.entries:
-            self.high_watermark = 0
+    def keep(self, left: Set[tuple[int, int]]) -> None:
+        """Of anything but these (offset, epoch) no log has a copy that it would read: it was deleted."""
+        self.entries = [
+            entry
+            for entry in self.entries
+            if any((offset, entry.epoch) in left for offset in range(entry.base_offset, entry.next_offset))
+        ]
+        if not self.is_compacted or not left:
+            self.high_watermark = min(self.high_watermark, self.end_offset)
 
     def missing_in(self, other: Shadow, start_offset: int) -> Entry | None:
         """The first batch that ends above `start_offset` and that the other log does not have as it is here."""

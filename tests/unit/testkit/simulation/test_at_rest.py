@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.protocol.znodes import PartitionStateZnode
+from strandline.storage.disk.checkpoints import LOG_START_OFFSETS
 from strandline.storage.log.log_start import raise_log_start
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from strandline.testkit.simulation.god_view import GodView
@@ -68,6 +69,19 @@ async def test_a_replica_begins_where_records_were_deleted_to_and_nowhere_else(
         "log-start: t-0: begins on broker 1 at 0",
         "log-start: t-0: begins on broker 3 at 0",
     ]
+
+
+async def test_of_what_lies_below_the_start_of_every_log_nobody_has_a_copy_that_counts(
+    world: World, autojump_clock: MockClock
+) -> None:
+    await world.admin.delete_records({STREAM.tp: 3})
+    copies = Losses(world, GodView(world))._copies(STREAM)
+    assert {copy.offset: is_read for copy, is_read in copies.items()} == {
+        **dict.fromkeys((0, 1, 2), False),
+        **dict.fromkeys((3, 4), True),
+    }
+    world.cluster.nodes[2].disk.unlink(f"{LOG_DIR}/{LOG_START_OFFSETS}")
+    assert all(Losses(world, GodView(world))._copies(STREAM).values()), "one of them begins at 0"
 
 
 async def test_what_was_deleted_is_forgotten_with_the_last_disk_that_knew_it(

@@ -51,9 +51,17 @@ def test_what_a_disaster_took_is_not_asked_for_any_more() -> None:
     committed.grow(ENTRIES, 8)
     committed.lose_from(6)
     assert (committed.entries, committed.high_watermark) == (ENTRIES[:2], 6)
-    committed.lose_below(3)
-    assert (committed.entries, committed.high_watermark) == (ENTRIES[1:2], 6)
-    committed.lose_below(6)
+
+
+def test_what_no_log_reads_any_more_is_not_asked_for() -> None:
+    committed = Committed()
+    committed.grow(ENTRIES, 8)
+    first, _, third = ENTRIES
+    committed.keep({(first.base_offset, first.epoch), (third.next_offset - 1, third.epoch)})
+    assert (committed.entries, committed.high_watermark) == ([first, third], 8)
+    committed.keep({(first.base_offset, first.epoch), (third.base_offset, third.epoch - 1)})
+    assert (committed.entries, committed.high_watermark) == ([first], first.next_offset)
+    committed.keep(set())
     assert (committed.entries, committed.high_watermark) == ([], 0)
 
 
