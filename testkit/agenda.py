@@ -1,7 +1,8 @@
 """What happens by itself at its time: deliveries of a network, answers of a server, the end of a session.
 
-It needs no nursery and no task of whoever owns it: a system task of trio wakes up when the next entry is due. Entries
-of one time come in the order in which they were made, so the same calls give the same history.
+It needs no nursery and no task of whoever owns it. The clock of a simulation has its entries among its own; with any
+other clock a system task of trio wakes up when the next one is due. Entries of one time come in the order in which they
+were made, so the same calls give the same history.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 
 import trio
 
-from strandline.testkit.clock import common_time
+from strandline.testkit.clock import SimulationClock, common_time
 
 
 class Agenda:
@@ -27,6 +28,10 @@ class Agenda:
 
     def at(self, time_s: float, act: Callable[[], None]) -> None:
         """Call `act`, which does not wait, once trio's clock shows that time; soon, where that is over."""
+        clock = trio.lowlevel.current_clock()
+        if isinstance(clock, SimulationClock):
+            clock.call_at(time_s, act)
+            return
         self._made += 1
         heapq.heappush(self._entries, (time_s, self._made, act))
         if self._wait is not None:

@@ -32,23 +32,44 @@ class SimulationClock(trio.abc.Clock):
 
     def __init__(self, on_standstill: Callable[[], bool] = lambda: False) -> None:
         self.now_s = 0.0
+        self._deadlines = _NodeDeadlines()
         self.on_standstill = on_standstill
         self.on_time: Callable[[float], None] | None = None
 
     def start_clock(self) -> None:
-        GLOBAL_RUN_CONTEXT.runner.deadlines = _NodeDeadlines()
+        GLOBAL_RUN_CONTEXT.runner.deadlines = self._deadlines
 
     def current_time(self) -> float:
         node = NODE.get()
         return self.now_s if node is None else node.offset_s + node.rate * self.now_s
 
+    def call_at(self, time_s: float, act: Callable[[], None]) -> Due:
+        """Call `act`, which does not wait, outside of all tasks, once the common time is there; soon, where it is
+        over."""
+        return self._deadlines.call_at(time_s, act)
+
+    async def sleep_until(self, deadline: float) -> None:
+        """As trio's, by the clock of the present node, without a scope that is cancelled."""
+        if deadline <= self.current_time():
+            await trio.lowlevel.checkpoint()
+            return
+        task = trio.lowlevel.current_task()
+        due = self.call_at(_common(deadline, NODE.get()), lambda: trio.lowlevel.reschedule(task))
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            due.forget()
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
     def deadline_to_sleep_time(self, deadline: float) -> float:
         runner = GLOBAL_RUN_CONTEXT.runner
         if runner.waiting_for_idle:  # of `wait_all_tasks_blocked`: it is satisfied before time goes on
             return 1.0
+        if runner.entry_queue.size():  # trio ends a run by way of it, and it wakes the loop through a socket
+            return 0.0
         if deadline > BEYOND_S:
-            # trio ends a run by way of its own queue for other threads, which wakes the loop through a socket.
-            assert runner.entry_queue.size() or self.on_standstill(), "the simulation stands still for ever"
+            assert self.on_standstill(), "the simulation stands still for ever"
         elif deadline > self.now_s:
             self.now_s = deadline
             if self.on_time is not None:
@@ -58,8 +79,25 @@ class SimulationClock(trio.abc.Clock):
 
 def common_time() -> float:
     """What the run's clock shows outside of all nodes, whoever asks: the time of the network and of ZooKeeper."""
-    clock = trio.lowlevel.current_clock()
+    clock = GLOBAL_RUN_CONTEXT.runner.clock
     return clock.now_s if isinstance(clock, SimulationClock) else clock.current_time()
+
+
+class Due:
+    """What is to be called, in the place of a scope whose deadline stays."""
+
+    __slots__ = ("_act", "_registered_deadline")
+
+    def __init__(self, time_s: float, act: Callable[[], None]) -> None:
+        self._registered_deadline = time_s
+        self._act = act
+
+    def forget(self) -> None:
+        """It is not called any more."""
+        self._registered_deadline = math.inf
+
+    def _cancel(self, _: CancelReason) -> None:
+        self._act()
 
 
 class _NodeDeadlines(Deadlines):
@@ -67,12 +105,18 @@ class _NodeDeadlines(Deadlines):
 
     def __init__(self) -> None:
         super().__init__()
-        self._entries: list[tuple[float, int, float, CancelScope]] = []
+        self._entries: list[tuple[float, int, float, CancelScope | Due]] = []
         self._made = 0
 
     def add(self, deadline: float, cancel_scope: CancelScope) -> None:
         self._made += 1
         heapq.heappush(self._entries, (_common(deadline, _node_of(cancel_scope)), self._made, deadline, cancel_scope))
+
+    def call_at(self, time_s: float, act: Callable[[], None]) -> Due:
+        self._made += 1
+        due = Due(time_s, act)
+        heapq.heappush(self._entries, (time_s, self._made, time_s, due))
+        return due
 
     def remove(self, deadline: float, cancel_scope: CancelScope) -> None:
         """It is passed over when it comes up: the scope has another deadline then, or none."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import MISSING
 from dataclasses import fields as fields_of
+from functools import cache, partial
 from typing import Any
 
 import trio
@@ -98,16 +100,32 @@ def made(entity: Any, fields: dict[str, Any]) -> Any:
     """One of kio's entities: what lists and dictionaries there are become tuples and entities, what is left out takes
     the schema's default."""
     values: dict[str, Any] = {}
-    for field in fields_of(entity):
-        element, is_array = _element(field.type)
-        if field.name not in fields:
-            if field.default is MISSING:
-                values[field.name] = _nothing(field) if not _is_struct(element) or is_array else made(element, {})
+    plan = _plan(entity)
+    for name, (entity_of, is_array, make_default) in plan.items():
+        if name not in fields:
+            if make_default is not None:
+                values[name] = make_default()
             continue
-        value = fields[field.name]
+        value = fields[name]
         if is_array and value is not None:
-            value = tuple(made(element, part) if _is_struct(element) else part for part in value)
-        values[field.name] = value
-    unknown = fields.keys() - {field.name for field in fields_of(entity)}
+            value = tuple(made(entity_of, part) for part in value) if entity_of is not None else tuple(value)
+        values[name] = value
+    unknown = fields.keys() - plan.keys()
     assert not unknown, f"{entity.__name__} {entity.__version__} has no {unknown}"
     return entity(**values)
+
+
+@cache
+def _plan(entity: Any) -> dict[str, tuple[Any, bool, Callable[[], Any] | None]]:
+    """Field → the entity that it is or has many of (None: a plain value), whether it is an array, and what makes the
+    value of one that is left out (None: the schema does)."""
+    plan: dict[str, tuple[Any, bool, Callable[[], Any] | None]] = {}
+    for field in fields_of(entity):
+        element, is_array = _element(field.type)
+        struct = element if _is_struct(element) else None
+        make_default: Callable[[], Any] | None = None
+        if field.default is MISSING:
+            is_one = struct is not None and not is_array
+            make_default = partial(made, struct, {}) if is_one else partial(_nothing, field)
+        plan[field.name] = struct, is_array, make_default
+    return plan

@@ -217,15 +217,20 @@ class MemoryTransport:
         return _FOREVER
 
     async def _wait(self, lot: trio.lowlevel.ParkingLot, next_event: Callable[[], float]) -> None:
-        await trio.lowlevel.checkpoint()
         self._check()
+        if self._is_due(next_event()):
+            await trio.lowlevel.checkpoint()
+            self._check()
         while not self._is_due(next_event()):
             await lot.park()
             self._check()
 
     def _is_due(self, event_at: float) -> bool:
         """Otherwise who waits for it is woken by then."""
-        ready_at = min(event_at, self._out_of_reach_at())
+        out_of_reach_at = self._out_of_reach_at()
+        ready_at = event_at if event_at < out_of_reach_at else out_of_reach_at
+        if ready_at == _FOREVER:
+            return False
         if ready_at <= common_time():
             return True
         if ready_at < self._wakes_at:
@@ -289,7 +294,9 @@ class MemoryTransport:
         return gone_at is not None and gone_at <= now and not self._incoming.link.blocked
 
     def _check(self) -> None:
-        if self._dead_because is None and self._out_of_reach_at() <= common_time():
-            self._end(f"connection with {self.peer} failed: timed out")
+        if self._dead_because is None:
+            out_of_reach_at = self._out_of_reach_at()
+            if out_of_reach_at < _FOREVER and out_of_reach_at <= common_time():
+                self._end(f"connection with {self.peer} failed: timed out")
         if self._dead_because is not None:
             raise TransportClosed(self._dead_because)

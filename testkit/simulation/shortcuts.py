@@ -1,8 +1,8 @@
 """What trio does at each turn of its loop that a simulated run does not need, or can have for less.
 
 A run enters and leaves hundreds of cancel scopes in a virtual second, and turns its loop as often. Nothing here changes
-what happens: the digest of a seed is the same without it, and a run takes a tenth longer. It reaches into trio
-(`CancelScope`, `Runner.instruments`, `Runner.io_manager`), whose version is pinned for it.
+what a task sees; a run takes a quarter longer without it. It reaches into trio (`CancelScope`, `sleep_until`,
+`Runner.instruments`, `Runner.io_manager`), whose version is pinned for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import trio
+import trio._timeouts
 from trio._core._run import GLOBAL_RUN_CONTEXT, Runner
+
+from strandline.testkit.clock import SimulationClock
 
 
 @contextmanager
@@ -26,6 +29,21 @@ def cheaper_deadlines() -> Iterator[None]:
         yield
     finally:
         scope_class._might_change_registered_deadline = theirs
+
+
+@contextmanager
+def cheaper_sleeps(clock: SimulationClock) -> Iterator[None]:
+    """The clock wakes who sleeps, and is asked itself what time it is."""
+    ours: dict[str, Any] = {"sleep_until": clock.sleep_until, "current_time": clock.current_time}
+    places = [(vars(trio), "sleep_until"), (vars(trio._timeouts), "sleep_until"), (vars(trio), "current_time")]
+    theirs = [names[name] for names, name in places]
+    for names, name in places:
+        names[name] = ours[name]
+    try:
+        yield
+    finally:
+        for (names, name), before in zip(places, theirs, strict=True):
+            names[name] = before
 
 
 def cheaper_turns(runner: Runner) -> None:
