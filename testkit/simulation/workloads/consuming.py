@@ -13,7 +13,7 @@ from strandline.testkit.simulation.world import World
 
 SETTINGS: dict[str, Any] = {
     "request_timeout_ms": 2_000,
-    "retry_backoff_ms": 300,
+    "retry_backoff_ms": 500,
     "fetch_max_wait_ms": 2_000,
     "auto_offset_reset": "earliest",
 }

@@ -37,7 +37,7 @@ SETTINGS: dict[str, Any] = {
     "heartbeat_interval_ms": 2_000,
     "max_poll_interval_ms": MAX_POLL_INTERVAL_MS,
     "request_timeout_ms": 2_000,
-    "retry_backoff_ms": 300,
+    "retry_backoff_ms": 500,
     "default_api_timeout_ms": 4_000,
     "metadata_max_age_ms": 10_000,
     "fetch_min_bytes": 10_000,
@@ -48,10 +48,11 @@ SETTINGS: dict[str, Any] = {
 async def read_in_groups(world: World) -> None:
     chance = world.chance("groups")
     eager = chance.choice(("range", "roundrobin", "sticky"))
-    groups = (
+    both = (
         Group("eager", ("all", "weak"), chance.choice((2, 3)), eager),
         Group("cooperative", ("all", "anew"), chance.choice((2, 3)), "cooperative-sticky"),
     )
+    groups = chance.choice((both, both[:1], both[1:]))
     async with trio.open_nursery() as nursery:
         for group in groups:
             nursery.start_soon(see_to_the_end, world, group)

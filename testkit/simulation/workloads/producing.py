@@ -20,7 +20,7 @@ SETTINGS = {
     "linger_ms": 0,
     "delivery_timeout_ms": 8_000,
     "request_timeout_ms": 2_000,
-    "retry_backoff_ms": 300,
+    "retry_backoff_ms": 500,
     "max_block_ms": 3_000,
 }
 
