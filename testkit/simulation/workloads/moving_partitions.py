@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import trio
 
@@ -27,8 +28,10 @@ async def move_partitions(world: World) -> None:
             moved[stream] = None
             await _while_it_lives(life, chance.choices(_deeds(world, chance, life, stream), (6, 1, 2))[0])
     for stream in moved:
-        if stream in world.topics[stream.tp.topic].streams:
-            await _arrive(world, stream, _target(world, chance, world.topics[stream.tp.topic]))
+        while not (life := world.topics[stream.tp.topic]).is_open:  # noqa: ASYNC110 (it is created anew)
+            await trio.sleep(0.05)
+        if stream in life.streams:
+            await _while_it_lives(life, partial(_arrive, world, stream, _target(world, chance, life)))
 
 
 def _target(world: World, chance: random.Random, life: TopicLife) -> list[int]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from scenarios.mutants.mutant import Mutant, transcript
 
 CONFIGURATIONS = "test_configurations.py"
+DEPARTED_REPLICAS = "../unit/broker/upkeep/test_departed_replicas.py"
 DIALECTS = "../unit/broker/network/test_dialects.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
+FULL_DISKS = "test_full_disks.py"
 GATES = "../unit/broker/network/test_gates.py"
 LEADERSHIP = "../unit/broker/replication/test_leadership.py"
 LATER_EPOCHS = "test_later_epochs.py"
@@ -14,7 +16,6 @@ LOG_HEADS = "test_log_heads.py"
 QUERIES = "../unit/broker/handlers/test_queries.py"
 REMAINDERS = "../unit/broker/network/test_remainders.py"
 REFUSED_LOGS = "test_refused_logs.py"
-STOPPED_CONTROLLERS = "test_stopped_controllers.py"
 STOPS_DURING_START = "test_stops_during_start.py"
 WRONG_FOLDERS = "test_wrong_folders.py"
 LOWERED_MINIMUM = "test_lowered_minimum.py"
@@ -31,7 +32,21 @@ MUTANTS = [
         "broker/upkeep/departed_replicas.py",
         "                    self._wake.set()\n                    if state.leader",
         "                    if state.leader",
-        (STOPPED_CONTROLLERS, "test_whoever_comes_next[reassign-CRASH]"),
+        (DEPARTED_REPLICAS, "test_nothing_is_looked_at_while_all_logs_are_where_they_belong"),
+    ),
+    Mutant(
+        "what was begun of a log stays when its partition is deleted",
+        "broker/replication/role_changes.py",
+        "            self._logs.give_up(topic_partition)\n",
+        "            return\n",
+        (FULL_DISKS, "test_nothing_is_left_of_a_topic_that_went_before_there_was_room_for_it"),
+    ),
+    Mutant(
+        "strays of a topic that was made anew go unmentioned",
+        "broker/upkeep/departed_replicas.py",
+        "        return not is_assigned and (state is None or log.topic_id not in (None, topic.topic_id))\n",
+        "        return False\n",
+        (DEPARTED_REPLICAS, "test_that_a_topic_of_its_name_does_not_have_it_is_told_once"),
     ),
     Mutant(
         "a new leadership does not know who is eligible",
