@@ -16,7 +16,7 @@ import pytest
 from strandline.testkit.simulation.counters import ALWAYS_REACHED
 from strandline.testkit.simulation.driver import simulate_seed
 
-SEEDS, BATCH, LENGTH_S = 20, 10, 120.0
+SEEDS, BATCH, LENGTH_S = 50, 10, 120.0
 RARER = {
     "expansions refused: who would join was restarted",
     "indexes rebuilt",
