@@ -62,6 +62,7 @@ from strandline.protocol.messages import (
     CreatePartitionsTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DeleteTopicsRequest,
     DeleteTopicsResponse,
     DescribeConfigsResourceResult,
     ElectLeadersRequest,
@@ -169,13 +170,16 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading, Quot
     async def delete_topics(
         self, names: Iterable[str], *, timeout_ms: float | None = None
     ) -> dict[str, AnsweredError | None]:
-        """Delete several; None where it went well. The last cause after `timeout_ms`. Those that brokers know are
-        deleted by their ids, so an attempt that arrives late deletes no topic that was made anew (KIP-516)."""
-        left = dict.fromkeys(names)
-        results: dict[str, AnsweredError | None] = {}
+        """Delete several; None where it went well. The last cause after `timeout_ms`. First the controller tells their
+        ids, and by these they are deleted, so an attempt that arrives late deletes no topic that was made anew
+        (KIP-516)."""
         call = _ControllerCall(self, timeout_ms)
-        view = await self._ask_any(list(left), call.left_ms()) if left else ClusterView()
-        ids = {topic.topic_id: name for name, topic in view.topics.items() if topic.topic_id != NO_TOPIC_ID}
+        found = await self._find_to_delete(list(dict.fromkeys(names)), call)
+        results: dict[str, AnsweredError | None] = {
+            name: each for name, each in found.items() if isinstance(each, AnsweredError)
+        }
+        ids = {each: name for name, each in found.items() if isinstance(each, bytes) and each != NO_TOPIC_ID}
+        left = dict.fromkeys(name for name in found if name not in results)
         begun: set[TopicId] = set()  # perhaps, by a controller that resigned: the next one goes on with it
         while left:
             request = deletion(left, ids, int(call.left_ms() * _WAIT_SHARE))
@@ -191,13 +195,26 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading, Quot
                     begun.add(result.topic_id)
                     continue
                 may_have_been_us = call.outcome_was_lost or (result.topic_id in begun and result.topic_id in ids)
-                if result.error_code == ErrorCode.UNKNOWN_TOPIC_ID and not may_have_been_us:
-                    del ids[result.topic_id]  # whoever told it had not heard yet that the topic was made anew
-                    continue
                 del left[name]
                 results[name] = deleted(result, name, may_have_been_us=may_have_been_us)
             await call.before_repeating(bool(left), "deleting topics")
         return results
+
+    async def _find_to_delete(self, names: Sequence[str], call: _ControllerCall) -> dict[str, TopicId | AnsweredError]:
+        """The id of each, or why it cannot be deleted. This does nothing, so it may arrive whenever it will."""
+        found: dict[str, TopicId | AnsweredError] = {}
+        while left := [name for name in names if name not in found]:
+            answer = await call.attempt(DeleteTopicsRequest(left, validate_only=True), DeleteTopicsResponse)
+            if answer is None:
+                continue
+            for result in answer.responses:
+                raise_whole_refusal(result, left, "deleting topics")
+                if result.name in left and not call.must_repeat(result.error_code):
+                    error = deleted(result, result.name, may_have_been_us=False)
+                    found[result.name] = result.topic_id if error is None else error
+            await call.before_repeating(len(found) < len(names), "deleting topics")
+        call.outcome_was_lost = False
+        return found
 
     async def create_partitions(
         self,

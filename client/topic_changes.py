@@ -73,4 +73,5 @@ def deleted(result: DeletableTopicResult, name: str, *, may_have_been_us: bool) 
     is_gone = result.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
     if result.error_code == ErrorCode.NONE or (is_gone and may_have_been_us):
         return None
-    return error_for(result.error_code, f"deleting topic {name!r}", detail=result.error_message)
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_gone else result.error_code
+    return error_for(code, f"deleting topic {name!r}", detail=result.error_message)

@@ -186,18 +186,17 @@ class MutationGate:
 
     def _asked(self, message: Request) -> _Asked | None:
         replaced = partial(msgspec.structs.replace, message)
+        changes = CreateTopicsRequest | DeleteTopicsRequest | CreatePartitionsRequest
+        if not isinstance(message, changes) or message.validate_only:
+            return None
         if isinstance(message, DeleteTopicsRequest):
             deleted = [(topic, self._deleted(topic)) for topic in message.asked()]
             return _Asked(deleted, lambda topics: replaced(topic_names=[], topics=topics))
         counted: list[tuple[Any, int]]
         if isinstance(message, CreateTopicsRequest):
             counted = [(topic, self._created(topic)) for topic in message.topics]
-        elif isinstance(message, CreatePartitionsRequest):
-            counted = [(topic, self._added(topic)) for topic in message.topics]
         else:
-            return None
-        if message.validate_only:
-            return None
+            counted = [(topic, self._added(topic)) for topic in message.topics]
         return _Asked(counted, lambda topics: replaced(topics=topics), partial(replaced, validate_only=True))
 
     def _created(self, topic: CreatableTopic) -> int:

@@ -121,6 +121,9 @@ class Deletion:
         """Delete topics; done when no replica and no znode is left. NotController; BrokerError for more topics than
         one request may delete."""
         check_topics_count("deletes", len(request.topic_names) + len(request.topics))
+        if request.validate_only:
+            found = await self._agenda.in_turn(partial(self._planned, request.asked()))
+            return DeleteTopicsResponse([_would_go(plan) if isinstance(plan, Topic) else plan for plan in found])
         plans = await self._agenda.in_turn(partial(self._begin, request.asked()))
         doomed = [plan for plan in plans if isinstance(plan, Topic)]
         await self._agenda.within(request.timeout_ms, lambda: not any(map(self._is_there, doomed)))
@@ -129,17 +132,21 @@ class Deletion:
     async def _begin(self, asked: list[DeleteTopicState]) -> list[Topic | DeletableTopicResult]:
         """Of each: the topic that goes from now on, or why not. An id becomes a name here only: what removes topics and
         makes them takes turns with this, so the name is still that topic's when its deletion begins."""
-        topics = self._find(asked)
-        if None in topics:
-            await self._look_at_topics()
-            topics = self._find(asked)
-        plans = [self._plan(each, topic) for each, topic in zip(asked, topics, strict=True)]
+        plans = await self._planned(asked)
         for plan in plans:
             if isinstance(plan, Topic):
                 await self._tools.store.ensure(DeleteTopicZnode.path(plan.name))
         if any(isinstance(plan, Topic) for plan in plans):
             await self.look()
         return plans
+
+    async def _planned(self, asked: list[DeleteTopicState]) -> list[Topic | DeletableTopicResult]:
+        """Of each: the topic that would go, or why not."""
+        topics = self._find(asked)
+        if None in topics:
+            await self._look_at_topics()
+            topics = self._find(asked)
+        return [self._plan(each, topic) for each, topic in zip(asked, topics, strict=True)]
 
     def _find(self, asked: list[DeleteTopicState]) -> list[Topic | None]:
         topics = self._context.topics
@@ -174,6 +181,10 @@ class Deletion:
     def _is_there(self, topic: Topic) -> bool:
         now = self._context.topics.get(topic.name)
         return now is not None and now.topic_id == topic.topic_id
+
+
+def _would_go(topic: Topic) -> DeletableTopicResult:
+    return DeletableTopicResult(topic.name, ErrorCode.NONE, None, topic.topic_id)
 
 
 def _nobody_cares() -> None: ...

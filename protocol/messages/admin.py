@@ -182,11 +182,13 @@ class DeleteTopicState(Message, frozen=True, array_like=True, gc=False):
 
 class DeleteTopicsRequest(Request, frozen=True, array_like=True, gc=False):
     """Served by the controller; answers once the topic is gone from every broker or after `timeout_ms`. `topics`: more
-    of them, as Kafka's version 6 names them; who asks by an id never deletes a topic that was made anew (KIP-516)."""
+    of them, as Kafka's version 6 names them; who asks by an id never deletes a topic that was made anew (KIP-516).
+    `validate_only`: only say which topics would go, with their ids; Kafka's requests have no such thing."""
 
     topic_names: Named[str] = []
     timeout_ms: Int32 = 30_000
     topics: Named[DeleteTopicState] = []
+    validate_only: bool = False
 
     def asked(self) -> list[DeleteTopicState]:
         """All of them in the order of the answer's results, each once however often it is named."""

@@ -441,6 +441,9 @@ class FakeBroker:
                 code = ErrorCode.UNKNOWN_TOPIC_ID
             elif name not in self.cluster.topics:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif request.validate_only:
+                results.append(DeletableTopicResult(name, code, topic_id=self.cluster.topic_ids.get(name, NO_TOPIC_ID)))
+                continue
             elif fault.apply:
                 del self.cluster.topics[name]
                 self.cluster.topic_ids.pop(name, None)

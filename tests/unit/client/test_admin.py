@@ -121,15 +121,28 @@ async def test_a_topic_is_deleted_by_its_id_and_one_that_is_made_anew_meanwhile_
     cluster.topic_ids["t"] = b"1" * 16
     async with trio.open_nursery() as nursery:
         await cluster.start(nursery)
-        cluster.brokers[0].faults[ApiKey.DELETE_TOPICS].append(Fault(apply=True, close=True))
+        cluster.brokers[0].faults[ApiKey.DELETE_TOPICS] += [Fault(close=True), Fault(), Fault(apply=True, close=True)]
         async with admin(cluster) as client:
             nursery.start_soon(_make_anew_once_gone, cluster)
             await client.delete_topic("t")
         nursery.cancel_scope.cancel()
     assert cluster.topic_ids["t"] == b"2" * 16, "the attempt that was repeated is about the first one"
-    for attempt in cluster.brokers[0].seen(DeleteTopicsRequest):
-        assert isinstance(attempt, DeleteTopicsRequest)
+    asked, repeated, *attempts = cluster.brokers[0].seen(DeleteTopicsRequest)
+    assert asked == repeated == DeleteTopicsRequest(["t"], validate_only=True)
+    for attempt in attempts:
+        assert isinstance(attempt, DeleteTopicsRequest) and not attempt.validate_only
         assert attempt.asked() == [DeleteTopicState(topic_id=b"1" * 16)]
+
+
+async def test_that_a_question_was_lost_makes_no_deletion_of_ours(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        cluster.brokers[0].faults[ApiKey.DELETE_TOPICS].append(Fault(close=True))
+        async with admin(cluster) as client:
+            with pytest.raises(UnknownTopic, match="'t'"):
+                await client.delete_topic("t")
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_deletion_that_a_controller_began_and_the_next_one_ended_is_done(
@@ -142,7 +155,7 @@ async def test_a_deletion_that_a_controller_began_and_the_next_one_ended_is_done
 
     def resigned(broker: FakeBroker, request: DeleteTopicsRequest, fault: Fault) -> DeleteTopicsResponse:
         answer = delete(broker, request, fault)
-        if broker.broker_id == 0:
+        if broker.broker_id == 0 and not request.validate_only:
             cluster.controller_id = 1
             cluster.add_topic("t", 1)
             cluster.topic_ids["t"] = b"2" * 16
@@ -165,7 +178,7 @@ async def _make_anew_once_gone(cluster: FakeCluster) -> None:
     cluster.topic_ids["t"] = b"2" * 16
 
 
-async def test_an_id_that_was_out_of_date_is_given_up_for_the_name(
+async def test_a_topic_that_somebody_makes_anew_before_it_goes_stays(
     autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = FakeCluster()
@@ -174,16 +187,18 @@ async def test_an_id_that_was_out_of_date_is_given_up_for_the_name(
     delete = FakeBroker._delete
 
     def made_anew_just_before(broker: FakeBroker, request: DeleteTopicsRequest, fault: Fault) -> object:
-        cluster.topic_ids["t"] = b"2" * 16
+        if not request.validate_only:
+            cluster.topic_ids["t"] = b"2" * 16
         return delete(broker, request, fault)
 
     monkeypatch.setattr(FakeBroker, "_delete", made_anew_just_before)
     async with trio.open_nursery() as nursery:
         await cluster.start(nursery)
         async with admin(cluster) as client:
-            await client.delete_topic("t")
+            results = await client.delete_topics(["t", "absent"])
         nursery.cancel_scope.cancel()
-    assert cluster.topics == {}
+    assert cluster.topic_ids == {"t": b"2" * 16}
+    assert all(isinstance(error, UnknownTopic) for error in results.values()) and len(results) == 2
 
 
 async def test_refusals_are_not_repeated(autojump_clock: object) -> None:

@@ -160,6 +160,7 @@ FAILING = {
     "more partitions of a topic, which are refused": CreatePartitionsRequest([CreatePartitionsTopic("known", 20_000)]),
     "more partitions of a topic that is not there": CreatePartitionsRequest([CreatePartitionsTopic("nosuch", 3)]),
     "a topic that is not there": DeleteTopicsRequest(["nosuch"]),
+    "what would go": DeleteTopicsRequest(["known"], validate_only=True),
     "a topic that is named twice over": DeleteTopicsRequest(topics=[DeleteTopicState("known", KNOWN_ID)]),
     "one of the brokers' own": DeleteTopicsRequest(["__consumer_offsets"]),
     "one of the brokers' own, by its id": DeleteTopicsRequest(topics=[DeleteTopicState(None, INTERNAL_ID)]),

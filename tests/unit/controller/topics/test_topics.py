@@ -389,6 +389,19 @@ async def test_a_topic_is_deleted_by_its_id(autojump_clock: MockClock, cluster: 
     assert list(controller.term.context.topics) == ["kept"]
 
 
+async def test_who_only_asks_is_told_what_would_go_and_nothing_goes(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1)
+    controller = await cluster.controller_on(1)
+    created = await cluster.create(controller, "t", [[1]])
+    asked = DeleteTopicsRequest(["never-was", "t", "__consumer_offsets"], validate_only=True)
+    unknown, found, internal = (await controller.ask(asked)).responses
+    assert (found.name, found.error_code, found.topic_id) == ("t", ErrorCode.NONE, created.topics[0].topic_id)
+    assert (unknown.name, unknown.error_code) == ("never-was", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert internal.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert await cluster.admin.exists("/admin/delete_topics/t") is None
+    assert "t" in controller.term.context.topics
+
+
 async def test_a_topic_made_anew_is_not_deleted_by_the_id_of_the_one_before(
     autojump_clock: MockClock, cluster: Any
 ) -> None:
