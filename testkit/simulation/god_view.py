@@ -102,11 +102,12 @@ class GodView:
         log = partition.log
         self._lives[log.topic_partition] = log.topic_id
         self.world.sometimes["elections"] += 1
-        missing = self._committed(_life(log)).missing_in(self._shadow(log), log.log_start_offset)
+        committed, epoch = self._committed(_life(log)), partition.leader_epoch
+        missing = committed.missing_in(self._shadow(log), log.log_start_offset, epoch)
         if missing is not None:
-            self._violated(log, f"leads epoch {partition.leader_epoch} without {missing}, which is committed", 1)
-        if log.last_epoch != partition.leader_epoch:
-            self._violated(log, f"leads epoch {partition.leader_epoch}, and its log knows {log.last_epoch}", 5)
+            self._violated(log, f"leads epoch {epoch} without {missing}, which is committed", 1)
+        if log.last_epoch != epoch:
+            self._violated(log, f"leads epoch {epoch}, and its log knows {log.last_epoch}", 5)
         self._commit(partition)
 
     def _advance(self, original: Callable[..., Any], partition: Partition, *rest: Any, **options: Any) -> Any:
@@ -128,7 +129,7 @@ class GodView:
             if lacking is not None and not committed.is_compacted:
                 text = f"commits up to {high_watermark}, and {member}, which is in sync, lacks {lacking}"
                 self._violated(log, text, 2)
-        committed.grow(entries, high_watermark)
+        committed.grow(entries, high_watermark, partition.leader_epoch)
 
     # --- disasters ---------------------------------------------------------------------------------------------------
 

@@ -79,10 +79,12 @@ class Committed(Shadow):
         super().__init__()
         self.high_watermark = 0
         self.is_compacted = False
+        self._up_to: dict[int, int] = {}
+        """Leader epoch → the high watermark that its leader raised it to."""
 
-    def grow(self, entries: Iterable[Entry], high_watermark: int) -> None:
+    def grow(self, entries: Iterable[Entry], high_watermark: int, leader_epoch: int) -> None:
         self.entries += [entry for entry in entries if entry.base_offset >= self.end_offset]
-        self.high_watermark = high_watermark
+        self._up_to[leader_epoch] = self.high_watermark = high_watermark
 
     def has_copy(self, copy: Copy) -> bool:
         """Whether it is one that was committed, and not of a leader whose records were cut off, or will be."""
@@ -98,7 +100,7 @@ class Committed(Shadow):
     def lose_from(self, offset: int) -> None:
         """A disaster took the last copy of what stands there: from there on nothing is promised."""
         self.cut(offset)
-        self.high_watermark = min(self.high_watermark, offset)
+        self._lower(offset)
 
     def keep(self, left: Set[tuple[int, int]]) -> None:
         """Of anything but these (offset, epoch) no log has a copy that it would read: it was deleted."""
@@ -108,10 +110,18 @@ class Committed(Shadow):
             if any((offset, entry.epoch) in left for offset in range(entry.base_offset, entry.next_offset))
         ]
         if not self.is_compacted or not left:
-            self.high_watermark = min(self.high_watermark, self.end_offset)
+            self._lower(self.end_offset)
 
-    def missing_in(self, other: Shadow, start_offset: int) -> Entry | None:
-        """The first batch that ends above `start_offset` and that the other log does not have as it is here."""
+    def _lower(self, offset: int) -> None:
+        self.high_watermark = min(self.high_watermark, offset)
+        self._up_to = {epoch: min(up_to, offset) for epoch, up_to in self._up_to.items()}
+
+    def missing_in(self, other: Shadow, start_offset: int, leader_epoch: int | None = None) -> Entry | None:
+        """The first batch that ends above `start_offset` and that the other log does not have as it is here.
+        leader_epoch: of who is to have what earlier leaders committed; he may hear late that he leads."""
         if self.is_compacted:
             return None
-        return next((entry for entry in self.between(start_offset, self.high_watermark) if not other.has(entry)), None)
+        end_offset = self.high_watermark
+        if leader_epoch is not None:
+            end_offset = max((up_to for epoch, up_to in self._up_to.items() if epoch < leader_epoch), default=0)
+        return next((entry for entry in self.between(start_offset, end_offset) if not other.has(entry)), None)

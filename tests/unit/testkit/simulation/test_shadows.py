@@ -42,20 +42,33 @@ def test_what_is_committed_has_to_be_there_with_its_epoch_and_bytes(
     other: list[Entry], start: int, missing: Entry | None
 ) -> None:
     committed = Committed()
-    committed.grow(ENTRIES, 8)
+    committed.grow(ENTRIES, 8, 2)
     assert committed.missing_in(Shadow(other), start) == missing
+
+
+def test_a_leader_has_what_earlier_ones_have_committed_also_where_it_hears_late_that_it_leads() -> None:
+    committed = Committed()
+    committed.grow(ENTRIES[:2], 4, 1)
+    committed.grow(ENTRIES[2:], 8, 5)
+    late = Shadow(ENTRIES[:2])
+    assert committed.missing_in(late, 0, 3) is None, "an election that nobody had heard of when epoch 5 committed more"
+    assert committed.missing_in(late, 0, 6) == committed.missing_in(late, 0) == ENTRIES[2]
+    assert committed.missing_in(Shadow(ENTRIES[:1]), 0, 3) == ENTRIES[1]
+    committed.lose_from(3)
+    committed.grow([Entry(3, 9, 7, 14)], 9, 7)
+    assert committed.missing_in(Shadow(ENTRIES[:1]), 0, 6) is None, "what stands there now is of a later leader"
 
 
 def test_what_a_disaster_took_is_not_asked_for_any_more() -> None:
     committed = Committed()
-    committed.grow(ENTRIES, 8)
+    committed.grow(ENTRIES, 8, 2)
     committed.lose_from(6)
     assert (committed.entries, committed.high_watermark) == (ENTRIES[:2], 6)
 
 
 def test_what_no_log_reads_any_more_is_not_asked_for() -> None:
     committed = Committed()
-    committed.grow(ENTRIES, 8)
+    committed.grow(ENTRIES, 8, 2)
     first, _, third = ENTRIES
     committed.keep({(first.base_offset, first.epoch), (third.next_offset - 1, third.epoch)})
     assert (committed.entries, committed.high_watermark) == ([first, third], 8)
@@ -67,7 +80,7 @@ def test_what_no_log_reads_any_more_is_not_asked_for() -> None:
 
 def test_a_copy_is_of_what_was_committed_by_its_offset_and_epoch() -> None:
     committed = Committed()
-    committed.grow(ENTRIES, 8)
+    committed.grow(ENTRIES, 8, 2)
     assert committed.has_copy(Copy(7, 2, b"v"))
     assert not committed.has_copy(Copy(7, 1, b"v")), "of a leader whose records were cut off"
     assert not committed.has_copy(Copy(5, 0, b"v"))
