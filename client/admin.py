@@ -50,6 +50,7 @@ from strandline.client.topic_changes import (
     deleted,
     deletion,
     raise_whole_refusal,
+    told_apart,
 )
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -75,7 +76,7 @@ from strandline.protocol.messages import (
     ReplicaStanding,
     Request,
 )
-from strandline.protocol.types import NO_BROKER, NO_TOPIC_ID, TopicId, TopicPartition
+from strandline.protocol.types import NO_BROKER, TopicId, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment, production_client_environment
 
 R = TypeVar("R", bound=Message)
@@ -174,12 +175,8 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading, Quot
         ids, and by these they are deleted, so an attempt that arrives late deletes no topic that was made anew
         (KIP-516)."""
         call = _ControllerCall(self, timeout_ms)
-        found = await self._find_to_delete(list(dict.fromkeys(names)), call)
-        results: dict[str, AnsweredError | None] = {
-            name: each for name, each in found.items() if isinstance(each, AnsweredError)
-        }
-        ids = {each: name for name, each in found.items() if isinstance(each, bytes) and each != NO_TOPIC_ID}
-        left = dict.fromkeys(name for name in found if name not in results)
+        ids, results = told_apart(await self._find_to_delete(list(dict.fromkeys(names)), call))
+        left = [name for name, error in results.items() if error is None]
         begun: set[TopicId] = set()  # perhaps, by a controller that resigned: the next one goes on with it
         while left:
             request = deletion(left, ids, int(call.left_ms() * _WAIT_SHARE))
@@ -195,7 +192,7 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading, Quot
                     begun.add(result.topic_id)
                     continue
                 may_have_been_us = call.outcome_was_lost or (result.topic_id in begun and result.topic_id in ids)
-                del left[name]
+                left.remove(name)
                 results[name] = deleted(result, name, may_have_been_us=may_have_been_us)
             await call.before_repeating(bool(left), "deleting topics")
         return results

@@ -18,7 +18,7 @@ from strandline.protocol.messages import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from strandline.protocol.types import NO_TOPIC, TopicId
+from strandline.protocol.types import NO_TOPIC, NO_TOPIC_ID, TopicId
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,15 @@ def raise_whole_refusal(result: CreatableTopicResult | DeletableTopicResult, ask
     """The error of an answer that names no topic: the request was refused as a whole."""
     if result.name == NO_TOPIC and result.error_code and NO_TOPIC not in asked:
         raise error_for(result.error_code, what, detail=result.error_message)
+
+
+def told_apart(
+    found: Mapping[str, TopicId | AnsweredError],
+) -> tuple[dict[TopicId, str], dict[str, AnsweredError | None]]:
+    """The names of those that have an id, by it; and of all why they are not deleted, None where nothing is known that
+    is against it."""
+    ids = {each: name for name, each in found.items() if isinstance(each, bytes) and each != NO_TOPIC_ID}
+    return ids, {name: each if isinstance(each, AnsweredError) else None for name, each in found.items()}
 
 
 def deletion(names: Collection[str], ids: Mapping[TopicId, str], wait_ms: int) -> DeleteTopicsRequest:

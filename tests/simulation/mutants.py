@@ -167,7 +167,7 @@ NOT_YET = (
 CAUGHT = {
     "truncate to the high watermark": (1, "invariant 1"),
     "version -1 in the compare-and-set": (1, "invariant 12"),
-    "acknowledged at the append": (1, "inconsistent-offsets"),
+    "acknowledged at the append": (2, "inconsistent-offsets"),
     "a diverged fetch counts as progress": (6, "invariant 10"),
     "no check of the incarnation": (1, "invariant 10"),
     "a last member that lost its data is not marked": (9, "invariant 1"),
