@@ -53,6 +53,7 @@ from strandline.protocol.messages import (
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.logging import RateLimited
 from strandline.runtime.network import Network
+from strandline.storage.errors import LogStorageError
 from strandline.storage.log.leader_epochs import EpochEnd
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
@@ -120,7 +121,7 @@ class DepartedReplicas:
         for topic in request.topic_states:
             for state in topic.partition_states:
                 tp = TopicPartition(topic.topic_name, state.partition_index)
-                if broker_id not in state.replicas and state.replicas and tp in logs:
+                if broker_id not in state.replicas and state.replicas and (tp in logs or tp in self._logs.begun):
                     self._wake.set()
                     if state.leader == LEADER_DURING_DELETE:
                         self._deleted[tp] = topic.topic_id
@@ -173,6 +174,7 @@ class DepartedReplicas:
             if count % PARTITIONS_PER_STEP == 0:
                 await trio.lowlevel.checkpoint()
         self._tell_strays(strays)
+        is_done = self._give_up_begun() and is_done
         for leader, of_one in by_leader.items():
             while some := of_one[:MAX_ASKED]:
                 del of_one[:MAX_ASKED]
@@ -219,6 +221,24 @@ class DepartedReplicas:
         if is_empty:
             committed = 0  # it has nothing
         return Departed(tp, topic.topic_id, state.leader, state.leader_epoch, _epochs(log, committed), committed)
+
+    def _give_up_begun(self) -> bool:
+        """Logs that could not be created and that this broker is not to have any more. They have nothing, so nobody is
+        asked. Whether all are gone."""
+        for tp, begun in list(self._logs.begun.items()):
+            topic = self._replicas.metadata.topics.get(tp.topic)
+            state = topic.partitions.get(tp.partition) if topic is not None else None
+            is_known = topic is not None and topic.topic_id == begun.topic_id
+            if is_known and state is not None and self._replicas.broker_id in state.replicas:
+                continue
+            try:
+                self._logs.give_up(tp)
+            except LogStorageError as error:
+                self._limited.warning(
+                    f"begun {tp}", "what was begun of a log stays", partition=str(tp), error=str(error)
+                )
+                return False
+        return True
 
     def _is_of_another_life(self, tp: TopicPartition) -> bool:
         """Whether there is a topic of its name, and it is none of that topic's partitions. A replica that is assigned

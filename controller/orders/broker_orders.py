@@ -260,14 +260,15 @@ def _update_metadata(
         for b in cluster_wide.live
     ]
     unfinished = [UnfinishedDeletion(topic, why) for topic, why in cluster_wide.unfinished_deletions.items()]
-    all_topics = orders.all_topics
-    for part in _slices(orders.metadata) if orders.metadata else ({},):
+    parts = list(_slices(orders.metadata)) or [{}]
+    for part in parts:
         topics: dict[tuple[str, TopicId], UpdateMetadataTopicState] = {}
         for (name, _), (topic_id, state) in part.items():
             topic = topics.setdefault((name, topic_id), UpdateMetadataTopicState(name, topic_id, []))
             topic.partition_states.append(state)
+        # With the last: who looks what is not among all topics has heard of all partitions then.
+        all_topics = orders.all_topics if part is parts[-1] else None
         yield UpdateMetadataRequest(*sender, list(topics.values()), brokers, unfinished, all_topics, now_us)
-        all_topics = None
 
 
 def _slices(mapping: dict[TopicPartition, T]) -> Iterator[dict[TopicPartition, T]]:

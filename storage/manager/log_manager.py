@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from strandline.protocol.topic_name import check_topic_name
 from strandline.protocol.types import TopicId, TopicPartition
@@ -40,6 +40,13 @@ from strandline.storage.segments.scan import scan_segments
 
 if TYPE_CHECKING:
     import random
+
+
+class BegunLog(NamedTuple):
+    """A log whose folder is to lie in this directory, of the topic with this id."""
+
+    directory: LogDirectory
+    topic_id: TopicId
 
 
 class LogManager:
@@ -82,7 +89,8 @@ class LogManager:
             for directory in self.directories
         }
         self._directory_of: dict[TopicPartition, LogDirectory] = {}
-        self._begun: dict[TopicPartition, LogDirectory] = {}  # where a log was to be created: parts of it may lie there
+        self.begun: dict[TopicPartition, BegunLog] = {}
+        """Those that could not be created yet: parts of them may lie there. See `give_up`."""
         self.checkpoints = Checkpoints(self.directories, self.logs, self._directory_of)
 
     # --- facts -------------------------------------------------------------------------------------------------------
@@ -238,13 +246,13 @@ class LogManager:
         if tp in self.refused:
             raise self.refused[tp]
         check_topic_name(tp.topic)
-        known = self._begun.get(tp) or self._directory_of.get(tp)
-        directory = known or self.directories.least_used()
+        begun = self.begun.get(tp)
+        directory = (begun.directory if begun else self._directory_of.get(tp)) or self.directories.least_used()
         if directory.health.failure is not None:
             raise LogOffline(str(tp), directory.health.failure)
         try:
-            self._folders.make_way(directory, tp, was_begun=tp in self._begun)
-            self._begun[tp] = directory
+            self._folders.make_way(directory, tp, was_begun=begun is not None)
+            self.begun[tp] = BegunLog(directory, topic_id)
             self.high_watermarks.pop(tp, None)
             self.checkpoints.forget(tp, directory)
             folder = self._folders.make(directory, tp, topic_id)
@@ -261,7 +269,7 @@ class LogManager:
         except OSError as error:
             raise self._folders.failed(directory, tp, "creating its folder failed", error) from error
         self.logs[tp] = log
-        self._own(tp, self._begun.pop(tp))
+        self._own(tp, self.begun.pop(tp).directory)
         return log
 
     def assign_topic_id(self, tp: TopicPartition, topic_id: TopicId) -> None:
@@ -289,13 +297,14 @@ class LogManager:
     def give_up(self, tp: TopicPartition) -> None:
         """Nobody wants the log any more that could not be created: what attempts have left of its folder goes. Nothing
         where there was none. LogStorageError."""
-        directory = self._begun.get(tp)
-        if directory is None:
+        begun = self.begun.get(tp)
+        if begun is None:
             return
+        directory = begun.directory
         if directory.health.failure is not None:
             raise LogOffline(str(tp), directory.health.failure)
         self._folders.remove_begun(directory, tp)
-        del self._begun[tp]
+        del self.begun[tp]
 
     def set_aside(self, tp: TopicPartition, topic_id: TopicId, *, is_credited: bool) -> StrayLog:
         """Take a log that is not of this topic out of service, and keep it: its folder is renamed and never removed.

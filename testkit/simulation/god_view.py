@@ -120,9 +120,10 @@ class GodView:
         """A leader's high watermark may have moved."""
         log, high_watermark = partition.log, partition.high_watermark
         committed = self._committed(_life(log))
-        if high_watermark <= committed.high_watermark:
+        known_below = committed.known_below(partition.leader_epoch)
+        if high_watermark <= known_below:
             return
-        since, shadow = max(committed.high_watermark, log.log_start_offset), self._shadow(log)
+        since, shadow = max(known_below, log.log_start_offset), self._shadow(log)
         entries = list(shadow.between(since, high_watermark))
         for member, other, start_offset in self._others_in_sync(log):
             lacking = next((each for each in entries if each.next_offset > start_offset and not other.has(each)), None)
@@ -138,15 +139,17 @@ class GodView:
         for key in [key for key in self._seen if key[0] == node]:
             del self._seen[key]
 
-    def copies_left(self, tp: TopicPartition, left: Set[Copy], gone: Set[Copy]) -> set[Copy]:
-        """left: some log has it; gone: a disaster took the last of them. Returns those that were committed. What was
-        deleted before no log has, and who leads as a last resort may never have had it."""
+    def copies_left(self, tp: TopicPartition, left: Set[Copy], gone: Set[Copy], start_offset: int) -> set[Copy]:
+        """left: some log has it; gone: a disaster took the last of them. Returns those that were committed.
+        start_offset: where the last log begins. What was deleted below it no log has, perhaps, and who leads as a last
+        resort may never have had it."""
         if tp not in self._lives:
             return set()
         committed = self._committed((tp, self._lives[tp]))
         lost = {copy for copy in gone if committed.has_copy(copy)}
         committed.lose_from(min((copy.offset for copy in lost), default=committed.high_watermark))
-        committed.keep({(copy.offset, copy.epoch) for copy in left})
+        first = min((copy.offset for copy in left), default=committed.high_watermark)
+        committed.keep({(copy.offset, copy.epoch) for copy in left}, max(first, start_offset))
         return lost
 
     # --- who has what ------------------------------------------------------------------------------------------------

@@ -96,8 +96,9 @@ class Losses:
         return at_s if last is None or last + 1 == len(led) else led[last + 1][0]
 
     @contextmanager
-    def by_disaster(self, brokers: Sequence[int]) -> Iterator[None]:
-        """What the block does to these brokers' disks may take the last copy of a record."""
+    def by_disaster(self, brokers: Sequence[int], damaged: Set[Stream] = frozenset()) -> Iterator[None]:
+        """What the block does to these brokers' disks may take the last copy of a record. damaged: was lost to damage
+        that nobody had met yet, and is seen to be gone from now on."""
         streams = self._streams()
         before = {stream: self._copies(stream) for stream in streams}
         disks = [node.disk for node in self._cluster.nodes.values()]
@@ -110,12 +111,13 @@ class Losses:
             after = self._copies(stream)
             gone = before[stream].keys() - after.keys()
             served = {copy for copy, is_served in after.items() if is_served}
-            lost = self._god_view.copies_left(stream.tp, served, gone)
+            start_offset = max((_log_start(disk, stream.tp) for disk in self._disks(stream.tp)), default=0)
+            lost = self._god_view.copies_left(stream.tp, served, gone, start_offset)
             left = {copy.value for copy in after}
             if not {*brokers}.isdisjoint(self._replicas(stream.tp)):
                 self._world.excuses.gone |= self._given_out_again(stream, before[stream].keys(), after.keys())
             self._world.excuses.gone |= {copy.value for copy in gone if copy in lost or copy.value not in left}
-            if lost:
+            if lost or (gone and stream in damaged):
                 self.disasters_s[stream].append(common_time())
                 self._world.sometimes["records gone with their last copy"] += len(lost)
 
@@ -162,10 +164,15 @@ class Losses:
         return [self._cluster.nodes[broker].disk for broker in self._replicas(tp)]
 
     def _replicas(self, tp: TopicPartition) -> Sequence[int]:
-        """As ZooKeeper has them; of a topic that it does not have, whoever may have a log of it."""
+        """As ZooKeeper has them, without those that have left the ISR for good: their logs are deleted any moment. Of a
+        topic that it does not have, whoever may have a log of it."""
         topic = self._world.topic_znode(tp.topic)
         replicas = topic.partitions.get(tp.partition) if topic is not None else None
-        return replicas if replicas is not None else list(self._cluster.nodes)
+        if topic is None or replicas is None:
+            return list(self._cluster.nodes)
+        state, removing = self._world.states.get(tp), topic.removing_replicas.get(tp.partition, ())
+        isr = state.isr if state is not None else ()
+        return [broker for broker in replicas if broker not in removing or broker in isr]
 
     def weak(self) -> set[bytes]:
         """Values that one broker alone had acknowledged and was allowed to lose."""

@@ -16,10 +16,12 @@ import trio
 
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.protocol.znodes import TOPICS_PATH, TopicZnode
-from strandline.storage.disk.removal import STRAY_SUFFIX
+from strandline.storage.disk.checkpoints import PARTITION_METADATA, encode_topic_id
+from strandline.storage.disk.removal import STRAY_SUFFIX, partition_of_folder
 from strandline.testkit.agreement import disagreements
 from strandline.testkit.clock import common_time
 from strandline.testkit.cluster import LOG_DIR
+from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.simulation.world import World
 
 COME_TO_REST_S = 90.0
@@ -105,4 +107,14 @@ def _is_kept(world: World, broker: int, name: str) -> bool:
         return False
     if name.endswith(STRAY_SUFFIX):
         return any(name in line for line in world.cluster.history)
+    if _is_of_the_present_topic(world, node.disk, name):
+        return False
     return any(node.name in line and f'"{name}"' in line and KEPT.search(line) for line in world.cluster.history)
+
+
+def _is_of_the_present_topic(world: World, disk: MemoryDisk, name: str) -> bool:
+    path, tp = f"{LOG_DIR}/{name}/{PARTITION_METADATA}", partition_of_folder(name)
+    topic = world.topic_znode(tp.topic) if tp is not None else None
+    if topic is None or topic.topic_id is None or not disk.exists(path):
+        return False
+    return encode_topic_id(topic.topic_id).encode() in disk.read(path)

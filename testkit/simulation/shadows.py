@@ -80,11 +80,18 @@ class Committed(Shadow):
         self.high_watermark = 0
         self.is_compacted = False
         self._up_to: dict[int, int] = {}
-        """Leader epoch → the high watermark that its leader raised it to."""
+        """Leader epoch → the high watermark that its leader raised it to, as far as that is still promised."""
+        self._told: dict[int, int] = {}
+        """The same, whatever became of it."""
 
     def grow(self, entries: Iterable[Entry], high_watermark: int, leader_epoch: int) -> None:
         self.entries += [entry for entry in entries if entry.base_offset >= self.end_offset]
-        self._up_to[leader_epoch] = self.high_watermark = high_watermark
+        self._up_to[leader_epoch] = self._told[leader_epoch] = self.high_watermark = high_watermark
+
+    def known_below(self, leader_epoch: int) -> int:
+        """What that leader commits begins there. One that does not hear that it has been replaced, and all copies but
+        his were lost, has committed nothing once more."""
+        return max(self.high_watermark, self._told.get(leader_epoch, 0))
 
     def has_copy(self, copy: Copy) -> bool:
         """Whether it is one that was committed, and not of a leader whose records were cut off, or will be."""
@@ -102,12 +109,14 @@ class Committed(Shadow):
         self.cut(offset)
         self._lower(offset)
 
-    def keep(self, left: Set[tuple[int, int]]) -> None:
-        """Of anything but these (offset, epoch) no log has a copy that it would read: it was deleted."""
+    def keep(self, left: Set[tuple[int, int]], start_offset: int) -> None:
+        """Of anything but these (offset, epoch) no log has a copy that it would read. What lies below `start_offset`,
+        where some log begins, was deleted."""
         self.entries = [
             entry
             for entry in self.entries
-            if any((offset, entry.epoch) in left for offset in range(entry.base_offset, entry.next_offset))
+            if entry.next_offset > start_offset
+            or any((offset, entry.epoch) in left for offset in range(entry.base_offset, entry.next_offset))
         ]
         if not self.is_compacted or not left:
             self._lower(self.end_offset)
@@ -118,10 +127,10 @@ class Committed(Shadow):
 
     def missing_in(self, other: Shadow, start_offset: int, leader_epoch: int | None = None) -> Entry | None:
         """The first batch that ends above `start_offset` and that the other log does not have as it is here.
-        leader_epoch: of who is to have what earlier leaders committed; he may hear late that he leads."""
+        leader_epoch: of who is to have what he and earlier leaders committed; he may hear late that he leads."""
         if self.is_compacted:
             return None
         end_offset = self.high_watermark
         if leader_epoch is not None:
-            end_offset = max((up_to for epoch, up_to in self._up_to.items() if epoch < leader_epoch), default=0)
+            end_offset = max((up_to for epoch, up_to in self._up_to.items() if epoch <= leader_epoch), default=0)
         return next((entry for entry in self.between(start_offset, end_offset) if not other.has(entry)), None)

@@ -1,8 +1,8 @@
 """What trio does at each turn of its loop that a simulated run does not need, or can have for less.
 
 A run enters and leaves hundreds of cancel scopes in a virtual second, and turns its loop as often. Nothing here changes
-what a task sees; a run takes a quarter longer without it. It reaches into trio (`CancelScope`, `sleep_until`,
-`Runner.instruments`, `Runner.io_manager`), whose version is pinned for it.
+what happens: the digest of a seed is the same without it, and a run takes a quarter longer. It reaches into trio
+(`CancelScope`, `sleep_until`, `Runner.instruments`, `Runner.io_manager`), whose version is pinned for it.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ async def _mend(strikes: Strikes, broker: int) -> None:
     damage = world.damage.get(broker, [])
     if not node.is_up or any(_is_offline(strikes, broker, each.stream.tp) for each in damage):
         seen = _undo(damage, node.disk)
-        with strikes.losses.by_disaster([broker]):
+        with strikes.losses.by_disaster([broker], {each.stream for each in seen}):
             _end(strikes, broker)
             for each in reversed(seen):
                 each.redo(node.disk)
@@ -171,7 +171,7 @@ async def _mend(strikes: Strikes, broker: int) -> None:
     if not seen:
         world.sometimes["damage was mended by the broker"] += bool(damage)
         return
-    with strikes.losses.by_disaster([broker]):
+    with strikes.losses.by_disaster([broker], {each.stream for each in seen}):
         _end(strikes, broker)
         for folder in sorted({each.path.rpartition("/")[0] for each in seen}):
             if node.disk.is_dir(folder):

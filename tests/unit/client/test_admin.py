@@ -134,14 +134,33 @@ async def test_a_topic_is_deleted_by_its_id_and_one_that_is_made_anew_meanwhile_
         assert attempt.asked() == [DeleteTopicState(topic_id=b"1" * 16)]
 
 
-async def test_that_a_question_was_lost_makes_no_deletion_of_ours(autojump_clock: object) -> None:
+async def test_that_a_question_was_lost_makes_no_deletion_of_ours(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster = FakeCluster()
+    delete = FakeBroker._delete
+
+    def gone_just_before(broker: FakeBroker, request: DeleteTopicsRequest, fault: Fault) -> DeleteTopicsResponse:
+        """By somebody else's hand."""
+        if not request.validate_only:
+            cluster.topic_ids.clear()
+        return delete(broker, request, fault)
+
     async with trio.open_nursery() as nursery:
         await cluster.start(nursery)
         cluster.brokers[0].faults[ApiKey.DELETE_TOPICS].append(Fault(close=True))
         async with admin(cluster) as client:
             with pytest.raises(UnknownTopic, match="'t'"):
                 await client.delete_topic("t")
+            cluster.add_topic("u", 1)
+            cluster.topic_ids["u"] = b"1" * 16
+            cluster.brokers[0].faults[ApiKey.DELETE_TOPICS] += [
+                Fault(close=True),
+                Fault(error=ErrorCode.NOT_CONTROLLER),
+            ]
+            monkeypatch.setattr(FakeBroker, "_delete", gone_just_before)
+            with pytest.raises(UnknownTopic, match="'u'"):
+                await client.delete_topic("u")
         nursery.cancel_scope.cancel()
 
 

@@ -18,7 +18,8 @@ from strandline.protocol.messages import (
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
 )
-from strandline.protocol.types import TopicId
+from strandline.protocol.types import TopicId, TopicPartition
+from strandline.storage.errors import DiskFull
 from support.replica_site import BROKER, T0, T1, TOPIC_ID, ReplicaSite, batch
 
 KEPT = "a replica that has moved to other brokers is kept: its leader lacks what was committed"
@@ -368,6 +369,35 @@ async def test_that_a_topic_is_not_named_deletes_nothing_and_is_told(
     assert departures.strays_told() == [["t-0"]]
 
 
+NEW_LOG = TopicPartition("t", 1)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "topic_id", "stays"),
+    [((2, 3), TOPIC_ID, False), ((2, BROKER), bytes(16), False), ((2, BROKER), TOPIC_ID, True)],
+)
+async def test_what_was_begun_of_a_log_that_has_moved_goes_though_no_order_came(
+    departures: Departures,
+    nursery: trio.Nursery,
+    autojump_clock: MockClock,
+    replicas: Sequence[int],
+    topic_id: TopicId,
+    stays: bool,
+) -> None:
+    site = departures.site
+    full = site.disk.fail("open", "/logs/t-1/*.log", errno.ENOSPC)
+    with pytest.raises(DiskFull):
+        site.logs.create(NEW_LOG, TOPIC_ID)
+    full.cancel()
+    site.disk.fail("rmdir", "/logs/t-1", errno.ENOSPC, times=1)
+    nursery.start_soon(departures.departed.run)
+    state = UpdateMetadataPartitionState(1, 1, 2, 7, list(replicas), 0, list(replicas))
+    site.replicas.update_metadata(UpdateMetadataRequest(9, 1, 1, [], [], all_topics=["t"]))
+    site.update_metadata(state, topic_id=topic_id)
+    await trio.sleep(3 * RETRY_S)
+    assert site.disk.exists("/logs/t-1") == (NEW_LOG in site.logs.begun) == stays
+
+
 @pytest.mark.parametrize(
     ("partition", "replicas", "topic_id"),
     [
@@ -390,6 +420,37 @@ async def test_that_a_topic_of_its_name_does_not_have_it_is_told_once(
     not_hosted.site.update_metadata(state, topic_id=topic_id)
     await trio.sleep(3 * RETRY_S)
     assert not_hosted.is_there and not_hosted.strays_told() == [["t-0"]]
+
+
+async def test_of_a_log_that_is_hosted_or_goes_with_its_topic_nothing_is_told(
+    departures: Departures, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    nursery.start_soon(departures.departed.run)
+    departures.site.replicas.update_metadata(UpdateMetadataRequest(9, 1, 1, [], [], all_topics=["t"]))
+    departures.moved(replicas=(2, 3), topic_id=bytes(16))
+    await trio.sleep(3 * RETRY_S)
+    assert departures.is_there and departures.strays_told() == []
+    full = departures.site.disk.fail("rename", "/logs/t-0*", errno.ENOSPC)
+    departures.site.stop(epoch=3)
+    departures.deleted()
+    departures.site.replicas.update_metadata(UpdateMetadataRequest(9, 1, 1, [], [], all_topics=["t"]))
+    departures.moved(replicas=(2, 3), topic_id=bytes(16))
+    await trio.sleep(3 * RETRY_S)
+    assert departures.strays_told() == []
+    full.cancel()
+
+
+async def test_a_log_that_has_no_topic_id_is_told_once(
+    not_hosted: Departures, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    log = not_hosted.site.logs.get(T0)
+    assert log is not None
+    log.topic_id = None
+    nursery.start_soon(not_hosted.departed.run)
+    not_hosted.site.replicas.update_metadata(UpdateMetadataRequest(9, 1, 1, [], [], all_topics=["t"]))
+    not_hosted.moved()
+    await trio.sleep(3 * RETRY_S)
+    assert not_hosted.is_there and not_hosted.strays_told() == []
 
 
 async def test_of_a_log_that_an_order_will_put_aside_nothing_is_told(

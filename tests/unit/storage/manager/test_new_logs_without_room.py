@@ -78,6 +78,27 @@ def test_what_somebody_put_beside_what_was_begun_is_kept_when_that_goes(site: St
     assert site.disk.read(f"/logs/{kept}/notes") == b"somebody's"
 
 
+def test_what_was_given_up_is_not_taken_for_begun_later_on(site: StorageSite) -> None:
+    manager = site.start()
+    begin_without_room(site, manager)
+    manager.give_up(TP)
+    manager.directories.look_for_room("/logs")
+    site.disk.makedirs("/logs/t-0")
+    site.disk.write("/logs/t-0/00000000000000000000.log", b"")
+    manager.create(TP, TOPIC_ID)
+    assert len(site.reports.of("log-stray")) == 1, "somebody put it there"
+
+
+def test_of_a_directory_that_is_offline_nothing_is_removed(site: StorageSite) -> None:
+    manager = site.start()
+    begin_without_room(site, manager)
+    site.disk.fail("unlink", "/logs/t-0/*", errno.EIO, times=1)
+    for _ in range(2):
+        with pytest.raises(LogStorageError, match="offline"):
+            manager.give_up(TP)
+    assert site.disk.exists("/logs/t-0") and TP in manager.begun
+
+
 def test_a_folder_that_was_begun_and_cannot_go_is_tried_again(site: StorageSite) -> None:
     manager = site.start()
     begin_without_room(site, manager)

@@ -61,6 +61,7 @@ def test_what_a_run_has_cheaper_than_trio_changes_nothing(monkeypatch: pytest.Mo
     with_it = simulate_seed(1, length_s=10.0).digest
     monkeypatch.setattr(scheduler, "cheaper_deadlines", nullcontext)
     monkeypatch.setattr(scheduler, "cheaper_turns", lambda runner: None)
+    monkeypatch.setattr(scheduler, "cheaper_sleeps", lambda clock: nullcontext())
     assert simulate_seed(1, length_s=10.0).digest == with_it
 
 
@@ -88,7 +89,7 @@ def test_a_fault_that_nobody_can_undo_is_told(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_after_a_run_that_was_interrupted_trio_is_as_it_was() -> None:
-    before = trio.CancelScope._might_change_registered_deadline
+    before = trio.CancelScope._might_change_registered_deadline, trio.sleep_until, trio.current_time
 
     async def interrupted(clock: SimulationClock) -> None:
         signal.raise_signal(signal.SIGINT)
@@ -96,7 +97,7 @@ def test_after_a_run_that_was_interrupted_trio_is_as_it_was() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run_seeded(1, interrupted)
-    assert trio.CancelScope._might_change_registered_deadline is before
+    assert before == (trio.CancelScope._might_change_registered_deadline, trio.sleep_until, trio.current_time)
     trio.run(trio.sleep, 0)
 
 

@@ -53,6 +53,7 @@ def test_a_leader_has_what_earlier_ones_have_committed_also_where_it_hears_late_
     late = Shadow(ENTRIES[:2])
     assert committed.missing_in(late, 0, 3) is None, "an election that nobody had heard of when epoch 5 committed more"
     assert committed.missing_in(late, 0, 6) == committed.missing_in(late, 0) == ENTRIES[2]
+    assert committed.missing_in(late, 0, 5) == ENTRIES[2], "its own, too"
     assert committed.missing_in(Shadow(ENTRIES[:1]), 0, 3) == ENTRIES[1]
     committed.lose_from(3)
     committed.grow([Entry(3, 9, 7, 14)], 9, 7)
@@ -66,15 +67,25 @@ def test_what_a_disaster_took_is_not_asked_for_any_more() -> None:
     assert (committed.entries, committed.high_watermark) == (ENTRIES[:2], 6)
 
 
+def test_a_leader_commits_nothing_a_second_time() -> None:
+    committed = Committed()
+    committed.grow(ENTRIES, 8, 2)
+    assert (committed.known_below(2), committed.known_below(3)) == (8, 8)
+    committed.lose_from(3)
+    assert (committed.known_below(2), committed.known_below(3)) == (8, 3), "who led then has not heard of the loss"
+
+
 def test_what_no_log_reads_any_more_is_not_asked_for() -> None:
     committed = Committed()
     committed.grow(ENTRIES, 8, 2)
     first, _, third = ENTRIES
-    committed.keep({(first.base_offset, first.epoch), (third.next_offset - 1, third.epoch)})
+    committed.keep({(first.base_offset, first.epoch), (third.next_offset - 1, third.epoch)}, 8)
     assert (committed.entries, committed.high_watermark) == ([first, third], 8)
-    committed.keep({(first.base_offset, first.epoch), (third.base_offset, third.epoch - 1)})
+    committed.keep({(first.base_offset, first.epoch)}, 7)
+    assert (committed.entries, committed.high_watermark) == ([first, third], 8), "no log begins above it"
+    committed.keep({(first.base_offset, first.epoch), (third.base_offset, third.epoch - 1)}, 8)
     assert (committed.entries, committed.high_watermark) == ([first], first.next_offset)
-    committed.keep(set())
+    committed.keep(set(), 3)
     assert (committed.entries, committed.high_watermark) == ([], 0)
 
 
