@@ -4,7 +4,7 @@ Who carries a reassignment out tells the brokers to delete what they do not hold
 whose disk refused, or whose controller died in between, finds out from the metadata: a partition of the same topic id,
 of which this broker is no replica, at an epoch that is at least as late as all that it knows of it.
 
-Metadata alone delete nothing: they may come from an old copy of ZooKeeper, by which others are the replicas that have
+Metadata alone delete no record: they may come from an old copy of ZooKeeper, by which others are the replicas that have
 nothing any more; and records without a topic id may be of another topic of that name, so they stay, and a line tells
 the operator. So
 
@@ -113,7 +113,7 @@ class DepartedReplicas:
         self._deleted: dict[TopicPartition, TopicId] = {}
         """Logs that are left here of topics that somebody deletes."""
         self._heard_all = False
-        """A controller has begun to tell all that there is, and nobody has looked since what is not among it."""
+        """A controller has told all that there is, and nobody has looked since what is not among it."""
         replicas.on_metadata(self._look_at)
 
     def _look_at(self, request: UpdateMetadataRequest) -> None:
@@ -128,6 +128,7 @@ class DepartedReplicas:
         if request.all_topics is not None:
             there = frozenset(request.all_topics)
             self._tell_strays([tp for tp in logs if tp.topic not in there])
+        if request.has_told_all:
             self._heard_all = True
             self._wake.set()
 
@@ -174,7 +175,7 @@ class DepartedReplicas:
             if count % PARTITIONS_PER_STEP == 0:
                 await trio.lowlevel.checkpoint()
         self._tell_strays(strays)
-        is_done = self._give_up_begun() and is_done
+        is_done = await self._give_up_begun() and is_done
         for leader, of_one in by_leader.items():
             while some := of_one[:MAX_ASKED]:
                 del of_one[:MAX_ASKED]
@@ -222,10 +223,16 @@ class DepartedReplicas:
             committed = 0  # it has nothing
         return Departed(tp, topic.topic_id, state.leader, state.leader_epoch, _epochs(log, committed), committed)
 
-    def _give_up_begun(self) -> bool:
-        """Logs that could not be created and that this broker is not to have any more. They have nothing, so nobody is
-        asked. Whether all are gone."""
-        for tp, begun in list(self._logs.begun.items()):
+    async def _give_up_begun(self) -> bool:
+        """Logs that could not be created and that this broker is not to have, as far as it has heard. They have
+        nothing, so nobody is asked, and one that is ordered after all is begun anew. Whether all are gone."""
+        is_done = True
+        for count, tp in enumerate(list(self._logs.begun), 1):
+            if count % REMOVALS_PER_STEP == 0:
+                await trio.lowlevel.checkpoint()
+            begun = self._logs.begun.get(tp)
+            if begun is None:
+                continue
             topic = self._replicas.metadata.topics.get(tp.topic)
             state = topic.partitions.get(tp.partition) if topic is not None else None
             is_known = topic is not None and topic.topic_id == begun.topic_id
@@ -237,8 +244,8 @@ class DepartedReplicas:
                 self._limited.warning(
                     f"begun {tp}", "what was begun of a log stays", partition=str(tp), error=str(error)
                 )
-                return False
-        return True
+                is_done = False
+        return is_done
 
     def _is_of_another_life(self, tp: TopicPartition) -> bool:
         """Whether there is a topic of its name, and it is none of that topic's partitions. A replica that is assigned

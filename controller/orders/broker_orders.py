@@ -261,14 +261,17 @@ def _update_metadata(
     ]
     unfinished = [UnfinishedDeletion(topic, why) for topic, why in cluster_wide.unfinished_deletions.items()]
     parts = list(_slices(orders.metadata)) or [{}]
-    for part in parts:
+    for number, part in enumerate(parts, 1):
         topics: dict[tuple[str, TopicId], UpdateMetadataTopicState] = {}
         for (name, _), (topic_id, state) in part.items():
             topic = topics.setdefault((name, topic_id), UpdateMetadataTopicState(name, topic_id, []))
             topic.partition_states.append(state)
-        # With the last: who looks what is not among all topics has heard of all partitions then.
-        all_topics = orders.all_topics if part is parts[-1] else None
-        yield UpdateMetadataRequest(*sender, list(topics.values()), brokers, unfinished, all_topics, now_us)
+        # First what is gone is dropped: what was added to these orders since may not be among all topics.
+        all_topics = orders.all_topics if number == 1 else None
+        has_told_all = orders.all_topics is not None and number == len(parts)
+        yield UpdateMetadataRequest(
+            *sender, list(topics.values()), brokers, unfinished, all_topics, now_us, has_told_all
+        )
 
 
 def _slices(mapping: dict[TopicPartition, T]) -> Iterator[dict[TopicPartition, T]]:

@@ -122,7 +122,7 @@ class Deletion:
         one request may delete."""
         check_topics_count("deletes", len(request.topic_names) + len(request.topics))
         if request.validate_only:
-            found = await self._agenda.in_turn(partial(self._looked_up, request.asked()))
+            found = await self._agenda.in_turn(partial(self._named, request.asked()))
             return DeleteTopicsResponse([_would_go(plan) if isinstance(plan, Topic) else plan for plan in found])
         plans = await self._agenda.in_turn(partial(self._begin, request.asked()))
         doomed = [plan for plan in plans if isinstance(plan, Topic)]
@@ -140,9 +140,9 @@ class Deletion:
             await self.look()
         return plans
 
-    async def _looked_up(self, asked: list[DeleteTopicState]) -> list[Topic | DeletableTopicResult]:
-        """As ZooKeeper has it now: who was replaced as controller and has not heard of it names no topic of before."""
-        await self._look_at_topics()
+    async def _named(self, asked: list[DeleteTopicState]) -> list[Topic | DeletableTopicResult]:
+        """Who was replaced as controller and has not heard of it names no topic of before. ControllerFenced."""
+        await self._tools.store.check_fence()
         return await self._planned(asked)
 
     async def _planned(self, asked: list[DeleteTopicState]) -> list[Topic | DeletableTopicResult]:

@@ -167,7 +167,8 @@ class UpdateMetadataResponse(Message, frozen=True, array_like=True, gc=False):
 class UpdateMetadataRequest(Request, frozen=True, array_like=True, gc=False):
     """What every broker answers Metadata from. `live_brokers` and `unfinished_deletions` are complete each time,
     `topic_states` is a change set. `all_topics`: the names of all that there are, in a controller's first word to a
-    broker, which may have been away when others went; None: no news."""
+    broker, which may have been away when others went, and there in the first request; None: no news. `has_told_all`: in
+    the last request of such a word, when every partition has been told."""
 
     controller_id: Int32
     controller_epoch: Int32
@@ -177,6 +178,7 @@ class UpdateMetadataRequest(Request, frozen=True, array_like=True, gc=False):
     unfinished_deletions: list[UnfinishedDeletion] = []
     all_topics: list[str] | None = None
     told_at_us: Int64 = 0
+    has_told_all: bool = False
 
 
 LEADER_DURING_DELETE = -2

@@ -164,15 +164,15 @@ class Losses:
         return [self._cluster.nodes[broker].disk for broker in self._replicas(tp)]
 
     def _replicas(self, tp: TopicPartition) -> Sequence[int]:
-        """As ZooKeeper has them, without those that have left the ISR for good: their logs are deleted any moment. Of a
-        topic that it does not have, whoever may have a log of it."""
+        """As ZooKeeper has them, without those that are removed and cannot lead any more: their logs may go any moment.
+        Of a topic that it does not have, whoever may have a log of it."""
         topic = self._world.topic_znode(tp.topic)
         replicas = topic.partitions.get(tp.partition) if topic is not None else None
         if topic is None or replicas is None:
             return list(self._cluster.nodes)
         state, removing = self._world.states.get(tp), topic.removing_replicas.get(tp.partition, ())
-        isr = state.isr if state is not None else ()
-        return [broker for broker in replicas if broker not in removing or broker in isr]
+        may_lead = {*state.isr, *state.elr, state.leader} if state is not None else set()
+        return [broker for broker in replicas if broker not in removing or broker in may_lead]
 
     def weak(self) -> set[bytes]:
         """Values that one broker alone had acknowledged and was allowed to lose."""

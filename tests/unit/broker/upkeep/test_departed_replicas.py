@@ -72,6 +72,10 @@ class Departures:
         event = "logs of partitions that are not there are kept"
         return [entry["partitions"] for entry in self.site.events.entries if entry["event"] == event]
 
+    def told_all(self) -> None:
+        """A controller's first word, in one request."""
+        self.site.replicas.update_metadata(UpdateMetadataRequest(9, 1, 1, [], [], all_topics=["t"], has_told_all=True))
+
     @property
     def is_there(self) -> bool:
         return self.site.logs.get(T0) is not None and self.site.disk.exists("/logs/t-0")
@@ -362,7 +366,7 @@ async def test_that_a_topic_is_not_named_deletes_nothing_and_is_told(
 ) -> None:
     nursery.start_soon(departures.departed.run)
     for there in (["t"], ["other"]):
-        request = UpdateMetadataRequest(9, 1, 1, [], [], all_topics=there)
+        request = UpdateMetadataRequest(9, 1, 1, [], [], all_topics=there, has_told_all=True)
         departures.site.replicas.update_metadata(request)
         await trio.sleep(3 * RETRY_S)
         assert departures.is_there
@@ -370,6 +374,32 @@ async def test_that_a_topic_is_not_named_deletes_nothing_and_is_told(
 
 
 NEW_LOG = TopicPartition("t", 1)
+
+
+def begin_without_room(site: ReplicaSite, tp: TopicPartition) -> None:
+    full = site.disk.fail("open", f"/logs/{tp}/*.log", errno.ENOSPC)
+    with pytest.raises(DiskFull):
+        site.logs.create(tp, TOPIC_ID)
+    full.cancel()
+    site.logs.directories.look_for_room("/logs")
+
+
+async def test_what_was_begun_and_cannot_go_holds_up_nothing_else(
+    departures: Departures, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    site = departures.site
+    nursery.start_soon(departures.departed.run)
+    await trio.sleep(1)
+    for number in (1, 2):
+        begin_without_room(site, TopicPartition("t", number))
+    stuck = site.disk.fail("rmdir", "/logs/t-1", errno.ENOSPC)
+    states = [UpdateMetadataPartitionState(number, 1, 2, 7, [2, 3], 0, [2, 3]) for number in (1, 2)]
+    site.update_metadata(*states)
+    await trio.sleep(3 * RETRY_S)
+    assert site.disk.exists("/logs/t-1") and not site.disk.exists("/logs/t-2")
+    stuck.cancel()
+    await trio.sleep(3 * RETRY_S)
+    assert not site.disk.exists("/logs/t-1")
 
 
 @pytest.mark.parametrize(
@@ -385,14 +415,10 @@ async def test_what_was_begun_of_a_log_that_has_moved_goes_though_no_order_came(
     stays: bool,
 ) -> None:
     site = departures.site
-    full = site.disk.fail("open", "/logs/t-1/*.log", errno.ENOSPC)
-    with pytest.raises(DiskFull):
-        site.logs.create(NEW_LOG, TOPIC_ID)
-    full.cancel()
-    site.disk.fail("rmdir", "/logs/t-1", errno.ENOSPC, times=1)
+    begin_without_room(site, NEW_LOG)
     nursery.start_soon(departures.departed.run)
     state = UpdateMetadataPartitionState(1, 1, 2, 7, list(replicas), 0, list(replicas))
-    site.replicas.update_metadata(UpdateMetadataRequest(9, 1, 1, [], [], all_topics=["t"]))
+    departures.told_all()
     site.update_metadata(state, topic_id=topic_id)
     await trio.sleep(3 * RETRY_S)
     assert site.disk.exists("/logs/t-1") == (NEW_LOG in site.logs.begun) == stays
@@ -415,7 +441,9 @@ async def test_that_a_topic_of_its_name_does_not_have_it_is_told_once(
     topic_id: TopicId,
 ) -> None:
     nursery.start_soon(not_hosted.departed.run)
-    not_hosted.site.replicas.update_metadata(UpdateMetadataRequest(9, 1, 1, [], [], all_topics=["t"]))
+    not_hosted.site.replicas.update_metadata(
+        UpdateMetadataRequest(9, 1, 1, [], [], all_topics=["t"], has_told_all=True)
+    )
     state = UpdateMetadataPartitionState(partition, 1, 2, 7, list(replicas), 0, list(replicas))
     not_hosted.site.update_metadata(state, topic_id=topic_id)
     await trio.sleep(3 * RETRY_S)
@@ -426,14 +454,18 @@ async def test_of_a_log_that_is_hosted_or_goes_with_its_topic_nothing_is_told(
     departures: Departures, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     nursery.start_soon(departures.departed.run)
-    departures.site.replicas.update_metadata(UpdateMetadataRequest(9, 1, 1, [], [], all_topics=["t"]))
+    departures.site.replicas.update_metadata(
+        UpdateMetadataRequest(9, 1, 1, [], [], all_topics=["t"], has_told_all=True)
+    )
     departures.moved(replicas=(2, 3), topic_id=bytes(16))
     await trio.sleep(3 * RETRY_S)
     assert departures.is_there and departures.strays_told() == []
     full = departures.site.disk.fail("rename", "/logs/t-0*", errno.ENOSPC)
     departures.site.stop(epoch=3)
     departures.deleted()
-    departures.site.replicas.update_metadata(UpdateMetadataRequest(9, 1, 1, [], [], all_topics=["t"]))
+    departures.site.replicas.update_metadata(
+        UpdateMetadataRequest(9, 1, 1, [], [], all_topics=["t"], has_told_all=True)
+    )
     departures.moved(replicas=(2, 3), topic_id=bytes(16))
     await trio.sleep(3 * RETRY_S)
     assert departures.strays_told() == []
@@ -447,8 +479,26 @@ async def test_a_log_that_has_no_topic_id_is_told_once(
     assert log is not None
     log.topic_id = None
     nursery.start_soon(not_hosted.departed.run)
-    not_hosted.site.replicas.update_metadata(UpdateMetadataRequest(9, 1, 1, [], [], all_topics=["t"]))
+    not_hosted.site.replicas.update_metadata(
+        UpdateMetadataRequest(9, 1, 1, [], [], all_topics=["t"], has_told_all=True)
+    )
     not_hosted.moved()
+    await trio.sleep(3 * RETRY_S)
+    assert not_hosted.is_there and not_hosted.strays_told() == []
+
+
+async def test_what_has_not_been_told_yet_is_no_stray(
+    not_hosted: Departures, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """A first word in several requests, of which one is late, and a topic that lies in two of them."""
+    nursery.start_soon(not_hosted.departed.run)
+    first = UpdateMetadataPartitionState(1, 1, 2, 7, [2, BROKER], 0, [2, BROKER])
+    not_hosted.site.replicas.update_metadata(UpdateMetadataRequest(9, 1, 1, [], [], all_topics=["t"]))
+    not_hosted.site.update_metadata(first)
+    await trio.sleep(3 * RETRY_S)
+    assert not_hosted.strays_told() == []
+    not_hosted.moved(replicas=(2, BROKER))
+    not_hosted.site.replicas.update_metadata(UpdateMetadataRequest(9, 1, 1, [], [], has_told_all=True))
     await trio.sleep(3 * RETRY_S)
     assert not_hosted.is_there and not_hosted.strays_told() == []
 
@@ -457,7 +507,9 @@ async def test_of_a_log_that_an_order_will_put_aside_nothing_is_told(
     not_hosted: Departures, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     nursery.start_soon(not_hosted.departed.run)
-    not_hosted.site.replicas.update_metadata(UpdateMetadataRequest(9, 1, 1, [], [], all_topics=["t"]))
+    not_hosted.site.replicas.update_metadata(
+        UpdateMetadataRequest(9, 1, 1, [], [], all_topics=["t"], has_told_all=True)
+    )
     not_hosted.moved(replicas=(2, BROKER), topic_id=bytes(16))
     await trio.sleep(3 * RETRY_S)
     assert not_hosted.is_there and not_hosted.strays_told() == []

@@ -9,7 +9,9 @@ import structlog
 import trio
 from trio.testing import MockClock
 
+from strandline.broker.metadata_cache import MetadataCache
 from strandline.controller.controller_context import ControllerContext, LeaderAndIsr, LiveBroker, Topic
+from strandline.controller.orders import broker_orders
 from strandline.controller.orders.broker_orders import BrokerOrders, ClusterWide, OrderBuilder, requests_of
 from strandline.controller.orders.channel import BrokerUnreachable, connector
 from strandline.controller.orders.sender import BrokerSender
@@ -91,6 +93,32 @@ def test_metadata_goes_first_to_whom_hears_something_for_the_first_time() -> Non
     builder.metadata([TP])
     kinds = [type(request) for request in all_of(builder.by_broker[2], metadata_first=True)]
     assert kinds == [UpdateMetadataRequest, LeaderAndIsrRequest]
+
+
+def test_a_first_word_begins_with_all_topics_and_ends_with_that_all_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came since it was begun is not among all topics, and stays: it is told behind them."""
+    monkeypatch.setattr(broker_orders, "MAX_PARTITIONS_PER_REQUEST", 2)
+    context = two_replicas()
+    first = OrderBuilder(context)
+    first.metadata([TP])
+    first.all_topics(2, ["unreadable"])
+    context.topics["new"] = Topic("new", b"j" * 16, dict.fromkeys(range(3), (1, 2)))
+    later = OrderBuilder(context)
+    for number in range(3):
+        context.states[TopicPartition("new", number)] = LeaderAndIsr(1, 0, (1, 2), 5, 0)
+    later.metadata(context.partitions(["new"]))
+    orders = first.by_broker[2]
+    orders.add(later.by_broker[2])
+    cache = MetadataCache()
+    told = [request for request in all_of(orders) if isinstance(request, UpdateMetadataRequest)]
+    for request in told:
+        cache.update(request)
+    assert [(request.all_topics, request.has_told_all) for request in told] == [
+        (["t", "unreadable"], False),
+        (None, True),
+    ]
+    assert sorted(cache.topics["new"].partitions) == [0, 1, 2]
+    assert [request.has_told_all for request in all_of(later.by_broker[2])] == [False, False]  # type: ignore[attr-defined]
 
 
 def test_the_list_of_live_brokers_goes_out_even_without_partitions() -> None:

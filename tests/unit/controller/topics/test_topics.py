@@ -398,8 +398,16 @@ async def test_who_only_asks_is_told_what_would_go_and_nothing_goes(autojump_clo
     assert (found.name, found.error_code, found.topic_id) == ("t", ErrorCode.NONE, created.topics[0].topic_id)
     assert (unknown.name, unknown.error_code) == ("never-was", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert internal.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert await cluster.admin.exists("/admin/delete_topics/t") is None
-    assert "t" in controller.term.context.topics
+    assert await cluster.admin.exists("/admin/delete_topics/t") is None and "t" in controller.term.context.topics
+
+
+async def test_who_was_replaced_unknowingly_names_no_topic(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[1]])
+    await cluster.admin.set("/controller_epoch", b"99", -1)
+    with pytest.raises(NotController):
+        await controller.ask(DeleteTopicsRequest(["t"], validate_only=True))
 
 
 async def test_a_topic_made_anew_is_not_deleted_by_the_id_of_the_one_before(
