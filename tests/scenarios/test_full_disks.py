@@ -107,11 +107,10 @@ async def test_nothing_is_left_of_a_topic_that_went_before_there_was_room_for_it
         await admin.create_topic(NEW.topic, assignments={0: [1, 2, 3]}, timeout_ms=5000)
         await cluster.until(lambda: told(cluster, "role change put off") > 0, "its log was begun")
         await admin.delete_topics([NEW.topic])
-        await trio.sleep(10)
+        assert not [name for name in cluster.nodes[2].disk.listdir("/data") if name.startswith(f"{NEW.topic}-")]
         free(cluster, 2)
         await cluster.until(lambda: not full_paths(cluster, 2), "room")
-        left = [name for name in cluster.nodes[2].disk.listdir("/data") if name.startswith(f"{NEW.topic}-")]
-        assert left == []
+        assert not [name for name in cluster.nodes[2].disk.listdir("/data") if name.startswith(f"{NEW.topic}-")]
 
 
 async def test_a_new_topic_without_room_anywhere_is_not_reported_as_created(autojump_clock) -> None:
