@@ -282,7 +282,7 @@ MUTANTS = [
         "storage/manager/partition_folders.py",
         "        if was_begun and all(map(_is_of_an_attempt, entries)):\n",
         "        if was_begun:\n",
-        (LOG_MANAGER, "test_what_somebody_put"),
+        ("../unit/storage/manager/test_new_logs_without_room.py", "test_what_somebody_put_where"),
     ),
     Mutant(
         "what a refused log had is not missed with its bounds",
