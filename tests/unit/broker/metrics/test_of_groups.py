@@ -202,7 +202,10 @@ def begun(site: Site) -> Iterator[Metric]:
     return scrape
 
 
-async def test_scrapes_that_nobody_reads_keep_one_look_at_the_groups_and_a_slice_each() -> None:
+async def test_scrapes_that_nobody_reads_keep_one_look_at_the_groups_and_a_slice_each(
+    autojump_clock: MockClock,
+) -> None:
+    """All of one moment: on a busy machine they would have several looks among them."""
     site = Site(*(group(f"g{number}", 1) for number in range(MAX_SERIES)))
     tracemalloc.start()
     try:
