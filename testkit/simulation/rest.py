@@ -109,7 +109,8 @@ def _is_kept(world: World, broker: int, name: str) -> bool:
         return any(name in line for line in world.cluster.history)
     if _is_of_the_present_topic(world, node.disk, name):
         return False
-    return any(node.name in line and f'"{name}"' in line and KEPT.search(line) for line in world.cluster.history)
+    told, folder = f"{node.name} {{", f'"{name}"'
+    return any(told in line and folder in line and KEPT.search(line) for line in world.cluster.history)
 
 
 def _is_of_the_present_topic(world: World, disk: MemoryDisk, name: str) -> bool:

@@ -67,6 +67,10 @@ def all_of(orders: BrokerOrders, metadata_first: bool = False) -> list[Request]:
     )
 
 
+def metadata_of(orders: BrokerOrders) -> list[UpdateMetadataRequest]:
+    return [request for request in all_of(orders) if isinstance(request, UpdateMetadataRequest)]
+
+
 # --- orders --------------------------------------------------------------------------------------------------------
 
 
@@ -110,7 +114,7 @@ def test_a_first_word_begins_with_all_topics_and_ends_with_that_all_are_told(mon
     orders = first.by_broker[2]
     orders.add(later.by_broker[2])
     cache = MetadataCache()
-    told = [request for request in all_of(orders) if isinstance(request, UpdateMetadataRequest)]
+    told = metadata_of(orders)
     for request in told:
         cache.update(request)
     assert [(request.all_topics, request.has_told_all) for request in told] == [
@@ -118,7 +122,7 @@ def test_a_first_word_begins_with_all_topics_and_ends_with_that_all_are_told(mon
         (None, True),
     ]
     assert sorted(cache.topics["new"].partitions) == [0, 1, 2]
-    assert [request.has_told_all for request in all_of(later.by_broker[2])] == [False, False]  # type: ignore[attr-defined]
+    assert [request.has_told_all for request in metadata_of(later.by_broker[2])] == [False, False]
 
 
 def test_the_list_of_live_brokers_goes_out_even_without_partitions() -> None:
