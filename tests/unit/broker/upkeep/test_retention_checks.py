@@ -109,6 +109,19 @@ async def test_a_disk_that_refuses_a_rename_ends_that_replica(autojump_clock: Mo
     assert site.partition(T0).failed and "replica failed" in site.event_names()
 
 
+async def test_a_disk_that_failed_with_another_log_ends_this_one_and_the_round_goes_on(autojump_clock: MockClock) -> None:
+    site = await site_with(retention_ms="1000")
+    await trio.sleep(10)
+    for segment in site.partition(T1).log.segments:
+        segment.sealed_timestamp_ms = None  # as after a start
+    site.disk.fail("rename", "/logs/t-0/*.log", errno.EIO)
+    site.disk.fail("open", "/logs/t-1/*", errno.EIO)
+    site.environment.blocking.delay_s = 1  # type: ignore[attr-defined]
+    with trio.fail_after(60):
+        await checks(site).check_all()
+    assert site.partition(T0).failed and site.partition(T1).failed
+
+
 async def test_a_partition_that_leaves_while_ages_are_read_is_left_alone(autojump_clock: MockClock) -> None:
     site = await site_with(retention_ms="1000")
     for segment in site.partition(T0).log.segments:
