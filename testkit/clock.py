@@ -25,14 +25,18 @@ if TYPE_CHECKING:
 BEYOND_S = 1e9
 """A simulation that has nothing to do until then never will."""
 
+TURNS_IN_A_MOMENT = 10_000
+"""Of trio's loop; a few dozen are many. Who takes more goes on for ever, and time does not."""
+
 
 class SimulationClock(trio.abc.Clock):
-    """on_standstill: called when every task waits and nothing that is under way will ever wake one; returns whether
-    something can run now. on_time: told of each step of the common time; no task of the run sees that anybody is."""
+    """on_standstill: called, with the reason, when time will not go on, since every task waits and nothing that is
+    under way will ever wake one, or some never wait; returns whether that is new, and something will end them. on_time:
+    told of each step of the common time; no task of the run sees that anybody is."""
 
-    def __init__(self, on_standstill: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, on_standstill: Callable[[str], bool] = lambda why: False) -> None:
         self.now_s = 0.0
-        self._deadlines = _NodeDeadlines()
+        self._deadlines = _NodeDeadlines(self._never_waits)
         self.on_standstill = on_standstill
         self.on_time: Callable[[float], None] | None = None
 
@@ -69,12 +73,17 @@ class SimulationClock(trio.abc.Clock):
         if runner.entry_queue.size():  # trio ends a run by way of it, and it wakes the loop through a socket
             return 0.0
         if deadline > BEYOND_S:
-            assert self.on_standstill(), "the simulation stands still for ever"
+            assert self.on_standstill("every task waits for what will not happen"), "nothing will happen any more"
         elif deadline > self.now_s:
             self.now_s = deadline
             if self.on_time is not None:
                 self.on_time(deadline)
         return 0.0
+
+    def _never_waits(self) -> None:
+        names = sorted({task.name for task in GLOBAL_RUN_CONTEXT.runner.runq})
+        why = f"tasks compute and never wait: {', '.join(names)}"
+        assert self.on_standstill(why), f"{why}, though they were cancelled"
 
 
 def common_time() -> float:
@@ -101,12 +110,16 @@ class Due:
 
 
 class _NodeDeadlines(Deadlines):
-    """In common time. Equal ones are met in the order in which they were set, not by the addresses of objects."""
+    """In common time. Equal ones are met in the order in which they were set, not by the addresses of objects.
+    on_endless_moment: called whenever trio's loop has turned `TURNS_IN_A_MOMENT` times, and it is as late as before."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_endless_moment: Callable[[], None]) -> None:
         super().__init__()
         self._entries: list[tuple[float, int, float, CancelScope | Due]] = []
         self._made = 0
+        self._on_endless_moment = on_endless_moment
+        self._moment_s = 0.0
+        self._turns = 0
 
     def add(self, deadline: float, cancel_scope: CancelScope) -> None:
         self._made += 1
@@ -128,7 +141,13 @@ class _NodeDeadlines(Deadlines):
         return entries[0][0] if entries else math.inf
 
     def expire(self, now: float) -> bool:
+        """Once in each turn of the loop."""
         entries, did_something = self._entries, False
+        if now != self._moment_s:
+            self._moment_s, self._turns = now, 0
+        self._turns += 1
+        if self._turns % TURNS_IN_A_MOMENT == 0:
+            self._on_endless_moment()
         while entries and entries[0][0] <= now:
             _, _, deadline, cancel_scope = heapq.heappop(entries)
             if deadline == cancel_scope._registered_deadline:

@@ -44,8 +44,8 @@ def raise_log_start(log: Log, offset: int, high_watermark: int) -> bool:
 
 
 def check_retention(log: Log, disk: Disk, high_watermark: int, now_ms: int | None) -> Decision:
-    """What may leave this log now; changes nothing. `now_ms` as `retention.decide` takes it. LogStorageError: the log is
-    offline, maybe with its directory and on account of another log."""
+    """What may leave this log now; changes nothing. `now_ms` as `retention.decide` takes it. LogStorageError: the log
+    is offline, maybe with its directory and on account of another log."""
     log.health.check()
     config = log.config
     rule = Rule(config.retention_ms, config.retention_bytes, "delete" in config.cleanup_policy)

@@ -26,24 +26,24 @@ T = TypeVar("T")
 
 
 class StandsStill(Exception):
-    """Every task waits for something that will not happen."""
+    """Time does not go on: every task waits for something that will not happen, or some never wait."""
 
 
 def run_seeded(seed: int, main: Callable[[SimulationClock], Awaitable[T]]) -> T:
     """Run `main` to its end on virtual time. The same seed gives the same run, on any machine. StandsStill."""
-    scope, clock = trio.CancelScope(), SimulationClock()
+    scope, clock, reasons = trio.CancelScope(), SimulationClock(), list[str]()
 
-    def end() -> bool:
-        is_new = not scope.cancel_called
-        scope.cancel("nothing will happen any more")
-        return is_new
+    def end(why: str) -> bool:
+        reasons.append(why)
+        scope.cancel(why)
+        return len(reasons) == 1
 
     async def bounded() -> T:
         clock.on_standstill = end
         cheaper_turns(trio_run.GLOBAL_RUN_CONTEXT.runner)
         with scope:
             return await main(clock)
-        raise StandsStill(f"every task waits, at {clock.now_s:.3f} s of virtual time, for what will not happen")
+        raise StandsStill(f"at {clock.now_s:.3f} s of virtual time {reasons[0]}")
 
     with _seeded(seed), cheaper_deadlines(), cheaper_sleeps(clock):
         return trio.run(bounded, clock=clock)

@@ -109,7 +109,7 @@ async def test_a_disk_that_refuses_a_rename_ends_that_replica(autojump_clock: Mo
     assert site.partition(T0).failed and "replica failed" in site.event_names()
 
 
-async def test_a_disk_that_failed_with_another_log_ends_this_one_and_the_round_goes_on(autojump_clock: MockClock) -> None:
+async def test_a_disk_that_failed_with_another_log_ends_this_one_and_the_round(autojump_clock: MockClock) -> None:
     site = await site_with(retention_ms="1000")
     await trio.sleep(10)
     for segment in site.partition(T1).log.segments:

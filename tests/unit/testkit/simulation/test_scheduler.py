@@ -106,7 +106,22 @@ def test_a_run_in_which_everybody_waits_for_nothing_ends_and_says_when() -> None
         await trio.sleep(5)
         await trio.Event().wait()
 
-    with pytest.raises(StandsStill, match=r"at 5\.000 s of virtual time"):
+    with pytest.raises(StandsStill, match=r"at 5\.000 s of virtual time every task waits"):
+        run_seeded(1, wait)
+
+
+def test_a_run_that_computes_for_ever_within_one_moment_ends_and_says_who_does() -> None:
+    async def turn_round() -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+
+    async def wait(clock: SimulationClock) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            await trio.sleep(5)
+            nursery.start_soon(turn_round)
+
+    with pytest.raises(StandsStill, match=r"at 5\.000 s .* never wait: \S*turn_round$"):
         run_seeded(1, wait)
 
 
