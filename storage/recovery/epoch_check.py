@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import islice
 
 from strandline.protocol.records.batch import BatchHeader
 from strandline.runtime.disk import Disk
@@ -19,6 +21,7 @@ from strandline.storage.errors import CorruptLog
 from strandline.storage.log.leader_epochs import UNDEFINED_EPOCH, LeaderEpochCache
 from strandline.storage.segments import search
 from strandline.storage.segments.offset_index import OffsetIndex
+from strandline.storage.segments.scan import walk_segment
 from strandline.storage.segments.segment import Segment
 from strandline.storage.segments.segment_list import SegmentList
 
@@ -62,10 +65,10 @@ def _neighbours(segments: SegmentList, offset: int) -> tuple[BatchHeader | None,
     last: BatchHeader | None = None
     segment: Segment | None = segments.holding(offset)
     assert segment is not None
-    position = _position_near(segments.disk, segment, offset, is_active=segment is segments.active)
-    if not position and segment.base_offset > segments.holding(0).base_offset:
-        last = _last_batch_before(segments, segment.base_offset)
     try:
+        position = _position_near(segments.disk, segment, offset, is_active=segment is segments.active)
+        if not position and segment.base_offset > segments.holding(0).base_offset:
+            last = _last_batch_before(segments, segment.base_offset)
         while segment is not None:
             for _, header in search.headers_from(segment, position):
                 if header.last_offset >= offset:
@@ -94,23 +97,24 @@ def _last_batch_before(segments: SegmentList, base_offset: int) -> BatchHeader |
 
 
 def _position_near(disk: Disk, segment: Segment, offset: int, *, is_active: bool = False) -> int:
-    """Where a batch begins that ends at or below `offset`, as near as the index knows; 0 where it knows none."""
+    """Where a batch begins that ends at or below `offset`, as near as the index knows; 0 where it knows none.
+    CorruptLog where a batch that the search meets is damaged."""
     if offset <= segment.base_offset or not segment.size_bytes:
         return 0
-    if is_active:
-        return segment.indexes.offset.position_for_offset(offset - 1)
-    try:
-        position, last_offset = _look_up(disk, segment, offset - 1)
-    except FileNotFoundError:
-        position, last_offset = -1, -1
-    if position == 0:
-        return 0
-    if 0 < position < segment.size_bytes:
-        for _, header in search.headers_from(segment, position):
-            if segment.base_offset <= header.base_offset <= header.last_offset <= last_offset:
+    if not is_active:
+        with suppress(FileNotFoundError):
+            position, last_offset = _look_up(disk, segment, offset - 1)
+            if position == 0 or _may_end_at(segment, position, last_offset):
                 return position
-            break
-    return segment.indexes.offset.position_for_offset(offset - 1)  # the file is damaged: this mends it
+    return search.position_before(segment, offset - 1)  # an entry in the file that is wrong is mended by this
+
+
+def _may_end_at(segment: Segment, position: int, last_offset: int) -> bool:
+    """Whether an index entry may be true: no batch that ends behind the offset that it notes stands there."""
+    if not 0 < position < segment.size_bytes:
+        return False
+    walk = walk_segment(segment.file.get(), segment.base_offset, position, segment.size_bytes)
+    return any(header.last_offset <= last_offset for _, header in islice(walk, 1))
 
 
 def _look_up(disk: Disk, segment: Segment, offset: int) -> tuple[int, int]:

@@ -91,6 +91,15 @@ def _position_of(segment: Segment, offset: int) -> int:
     return segment.size_bytes
 
 
+def position_before(segment: Segment, offset: int) -> int:
+    """Where a batch begins that begins at or before `offset` (or is the first), as near as the index knows."""
+    return by_index(segment, _position_before, offset)
+
+
+def _position_before(segment: Segment, offset: int) -> int:
+    return next((position for position, _ in headers_before(segment, offset)), 0)
+
+
 def boundary_before(segment: Segment, position: int) -> int:
     """A batch boundary at or before `position`, as near as the index knows."""
     return by_index(segment, _boundary_before, position)

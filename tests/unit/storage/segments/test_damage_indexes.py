@@ -22,7 +22,7 @@ from strandline.storage.segments import sparse_index
 from strandline.testkit.disk import MemoryDisk
 from support.log_audit import check_indexes
 from support.sampling import sampled
-from support.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, produced, raw, served
+from support.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, epochs, fill, produced, raw, records, served
 
 BATCHES = 50
 TIMES: dict[str, Callable[[int], int]] = {
@@ -95,6 +95,31 @@ def test_any_flipped_bit_of_an_index_changes_no_answer(times: str, number: int, 
         if damaged.reports.names():  # what was mended stays mended
             manager.close(clean=True)
             assert answers(damaged.start().logs[TP]) == told, f"bit {bit}"
+
+
+@pytest.mark.parametrize("number", [1, -1])
+def test_nor_does_it_where_leader_epochs_begin_in_that_segment_and_the_broker_was_killed(number: int) -> None:
+    site = StorageSite()
+    site.config = replace(site.config, segment_bytes=1600, index_interval_bytes=150)
+    manager = site.start()
+    manager.mark_loss_handled()
+    log = manager.create(TP, TOPIC_ID)
+    for place in range(BATCHES):
+        fill(log, 1, epoch=place // 4, count=2)
+    manager.flush_all()
+    manager.checkpoints.write_recovery_points()
+    expected = records(log), epochs(log)
+    site.disk.kill()
+    path = f"{FOLDER}/{segment_names(site.disk)[number]}.index"
+    data = site.disk.read(path)
+    for bit in sampled(range(len(data) * 8), 5):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        damaged = replace(site, disk=site.disk.copy())
+        damaged.disk.write(path, bytes(flipped))
+        found = damaged.start().logs.get(TP)
+        assert found is not None, f"bit {bit}: {damaged.reports.of('log-refused')}"
+        assert (records(found), epochs(found)) == expected, f"bit {bit}"
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
