@@ -19,7 +19,7 @@ import trio
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.storage.disk.checkpoints import LOG_START_OFFSETS
 from strandline.testkit.clock import common_time
-from strandline.testkit.cluster import LOG_DIR
+from strandline.testkit.cluster import LOG_DIR, SESSION_TIMEOUT_MS
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.inspection import epochs_and_records_on
 from strandline.testkit.simulation.anomalies import LOOK_INTERVAL_S, Replaced, offsets_stream
@@ -27,6 +27,9 @@ from strandline.testkit.simulation.god_view import GodView
 from strandline.testkit.simulation.history import NEVER_S, Outcome, Stream, Write
 from strandline.testkit.simulation.shadows import Copy
 from strandline.testkit.simulation.world import World
+
+REGISTERED_FOR_S = SESSION_TIMEOUT_MS / 1000
+"""So long a broker that died counts as alive, at most."""
 
 
 class Losses:
@@ -40,6 +43,8 @@ class Losses:
         self._replaced: dict[Stream, list[Replaced]] = defaultdict(list)
         self._stopped: set[tuple[Stream, int]] = set()
         """Who leads for himself, and stood still when somebody looked last."""
+        self._hit_s: dict[int, float] = defaultdict(lambda: -NEVER_S)
+        """When a disaster struck that broker last."""
         self.disasters_s: dict[Stream, list[float]] = defaultdict(list)
         world.excuses.disasters_s, world.excuses.replaced = self.disasters_s, self._replaced
         world.excuses.offsets_partitions = int(world.options.config["offsets.topic.num.partitions"])
@@ -106,27 +111,46 @@ class Losses:
         if disks != [node.disk for node in self._cluster.nodes.values()]:
             self._forget_heads()
         for broker in brokers:
+            self._hit_s[broker] = common_time()
             self._god_view.disk_changed(self._cluster.nodes[broker].name)
         for stream in streams:
-            after = self._copies(stream)
-            gone = before[stream].keys() - after.keys()
-            served = {copy for copy, is_served in after.items() if is_served}
-            start_offset = max((_log_start(disk, stream.tp) for disk in self._disks(stream.tp)), default=0)
-            lost = self._god_view.copies_left(stream.tp, served, gone, start_offset)
-            left = {copy.value for copy in after}
-            if not {*brokers}.isdisjoint(self._replicas(stream.tp)):
-                self._world.excuses.gone |= self._given_out_again(stream, before[stream].keys(), after.keys())
-            self._world.excuses.gone |= {copy.value for copy in gone if copy in lost or copy.value not in left}
-            if lost or (gone and stream in damaged):
-                self.disasters_s[stream].append(common_time())
-                self._world.sometimes["records gone with their last copy"] += len(lost)
+            self._note_left(stream, before[stream].keys(), brokers, is_damaged=stream in damaged)
+
+    def note_departed(self, tp: TopicPartition, departed: Sequence[int]) -> None:
+        """These leave the ISR since they have to go. The controller has asked who stays, and it answered; but it may
+        have died with its disk right behind that, and nobody knows yet: then that disaster takes what only those have
+        who go."""
+        hit = [broker for broker in self._replicas(tp) if self._hit_s[broker] >= common_time() - REGISTERED_FOR_S]
+        for stream in self._streams():
+            if hit and stream.tp == tp:
+                self._note_left(stream, self._copies(stream, [*self._replicas(tp), *departed]).keys(), hit)
+
+    def _note_left(self, stream: Stream, before: Set[Copy], hit: Sequence[int], *, is_damaged: bool = False) -> None:
+        """What of `before` no disk of a replica has any more is gone."""
+        after = self._copies(stream)
+        gone = before - after.keys()
+        served = {copy for copy, is_served in after.items() if is_served}
+        start_offset = max((_log_start(disk, stream.tp) for disk in self._disks(stream.tp)), default=0)
+        lost = self._god_view.copies_left(stream.tp, served, gone, start_offset)
+        left = {copy.value for copy in after}
+        if not {*hit}.isdisjoint(self._replicas(stream.tp)):
+            self._world.excuses.gone |= self._given_out_again(stream, before, after.keys())
+        self._world.excuses.gone |= {copy.value for copy in gone if copy in lost or copy.value not in left}
+        if lost or (gone and is_damaged):
+            self.disasters_s[stream].append(common_time())
+            self._world.sometimes["records gone with their last copy"] += len(lost)
 
     def _given_out_again(self, stream: Stream, before: Set[Copy], after: Set[Copy]) -> set[bytes]:
         """What stood above where the longest log that is left ends, whether or not it had been deleted or compacted
-        away by then; where none is left, nobody knows where the log was."""
+        away by then; where none is left, nobody knows where the log was. Where something stood says who wrote it, or
+        who read it."""
         since, until = (max((copy.offset for copy in copies), default=-1) + 1 for copies in (after, before))
-        told = (each for each in self._world.history.writes if each.stream == stream and each.ended_s < NEVER_S)
-        return {write.value for write in told if not after or since <= write.offset < until}
+        history = self._world.history
+        told = [
+            (each.offset, each.value) for each in history.writes if each.stream == stream and each.ended_s < NEVER_S
+        ]
+        told += [record for poll in history.polls if poll.stream == stream for record in poll.records]
+        return {value for offset, value in told if not after or since <= offset < until}
 
     def note_last_resort(self, tp: TopicPartition, leader: int) -> None:
         """Who has everything is gone, and with it, perhaps, what was answered as deleted since."""
@@ -141,11 +165,11 @@ class Losses:
             known = [_log_start(disk, stream.tp) for disk in self._disks(stream.tp)]
             head.answered = min(head.answered, max(known))
 
-    def _copies(self, stream: Stream) -> dict[Copy, bool]:
-        """What stands on the disk of at least one replica, and not behind damage there; whether a log reads it, which
-        begins no later."""
+    def _copies(self, stream: Stream, brokers: Sequence[int] | None = None) -> dict[Copy, bool]:
+        """What stands on the disk of at least one replica (or of these brokers), and not behind damage there; whether a
+        log reads it, which begins no later."""
         copies: dict[Copy, bool] = {}
-        for broker in self._replicas(stream.tp):
+        for broker in self._replicas(stream.tp) if brokers is None else brokers:
             disk, end_offset = self._cluster.nodes[broker].disk, self._whole_below(broker, stream)
             start_offset = _log_start(disk, stream.tp)
             for epoch, record in epochs_and_records_on(disk, stream.tp):

@@ -75,6 +75,7 @@ class StateRules:
             self._world.sometimes["eligible replicas elected"] += 1
         joined = [member for member in after.isr if member not in before.isr]
         if is_controllers:
+            self._note_departed(tp, before, after)
             is_election = after.leader_epoch > before.leader_epoch
             self._expect(is_election or not joined, tp, 35, f"is given members by the controller: {change}")
             return
@@ -92,6 +93,13 @@ class StateRules:
         self._expect(_checks(operations, path), tp, 10, f"grows without a check of who joins: {change}")
         lacking = self._god_view.lacks(member, tp)
         self._expect(lacking is None, tp, 10, f"grows by {member}, which lacks {lacking}: {change}")
+
+    def _note_departed(self, tp: TopicPartition, before: PartitionStateZnode, after: PartitionStateZnode) -> None:
+        topic = self._world.topic_znode(tp.topic)
+        removing = topic.removing_replicas.get(tp.partition, ()) if topic is not None else ()
+        left = {*before.isr, *before.elr} - {*after.isr, *after.elr}
+        if departed := [broker for broker in removing if broker in left]:
+            self._losses.note_departed(tp, departed)
 
     def _writer(self, session_id: int) -> int:
         nodes = self._world.cluster.nodes.values()

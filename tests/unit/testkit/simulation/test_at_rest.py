@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 from strandline.protocol.types import NO_BROKER, TopicPartition
@@ -14,7 +15,7 @@ from strandline.storage.disk.checkpoints import LOG_START_OFFSETS
 from strandline.storage.log.log_start import raise_log_start
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from strandline.testkit.simulation.god_view import GodView
-from strandline.testkit.simulation.history import Outcome, Stream, Write
+from strandline.testkit.simulation.history import Outcome, Poll, Stream, Write
 from strandline.testkit.simulation.losses import Losses
 from strandline.testkit.simulation.options import TopicPlan, draw_options
 from strandline.testkit.simulation.replicas import differences
@@ -121,11 +122,12 @@ async def test_whatever_stood_where_a_disaster_took_the_end_of_a_log_is_gone_com
     for offset in (4, 6, 8):
         value = b"compacted away at %d" % offset
         world.history.writes.append(Write("p", stream, value, -1, 0.0, 1.0, Outcome.OK, offset))
+    world.history.polls.append(Poll("c", stream, 1, 1.0, [(4, b"read at 4"), (7, b"read at 7")]))
     with losses.by_disaster([1, 2]):
         for broker in (1, 2):
             cluster.crash(broker)
             cluster.replace_disk(broker)
-    assert world.excuses.gone == {b"5", b"6", b"7", b"compacted away at 6"}
+    assert world.excuses.gone == {b"5", b"6", b"7", b"compacted away at 6", b"read at 7"}
 
 
 async def test_what_only_a_former_replica_has_is_gone(world: World, autojump_clock: MockClock) -> None:
@@ -137,6 +139,21 @@ async def test_what_only_a_former_replica_has_is_gone(world: World, autojump_clo
         cluster.crash(1)
         cluster.replace_disk(1)
     assert world.excuses.gone == {b"%d" % number for number in range(5)}
+
+
+@pytest.mark.parametrize(("died_before_s", "is_gone"), [(0.1, True), (60.0, False)])
+async def test_what_only_those_have_who_go_is_gone_where_who_stays_died_right_before(
+    world: World, died_before_s: float, is_gone: bool, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    losses, cluster = Losses(world, GodView(world)), world.cluster
+    with losses.by_disaster([1]):
+        cluster.crash(1)
+        cluster.replace_disk(1)
+    assert world.excuses.gone == set()
+    await trio.sleep(died_before_s)
+    monkeypatch.setattr(losses, "_replicas", lambda tp: [1])  # it is the only one that stays
+    losses.note_departed(STREAM.tp, [2, 3])
+    assert world.excuses.gone == ({b"%d" % number for number in range(5)} if is_gone else set())
 
 
 async def test_replicas_that_differ_are_told(world: World, autojump_clock: MockClock) -> None:
