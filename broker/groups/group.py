@@ -371,18 +371,21 @@ class Group:
         member.expires_at = now + member.session_timeout_ms / 1000
         return HEARTBEAT[self.state]
 
-    def commit(self, generation: int, member_id: str, group_instance_id: str | None, now: float) -> ErrorCode:
-        """Whether who says to be that may commit; counts as a heartbeat of a member."""
-        if generation < 0 and member_id == NO_MEMBER and group_instance_id is None:  # who is no member
+    def commit(self, generation: int, member_id: str, instance_id: str | None, now: float, number: int) -> ErrorCode:
+        """Whether who says to be that may commit; counts as a heartbeat of a member. number: see
+        `OffsetCommitRequest`."""
+        if generation < 0 and member_id == NO_MEMBER and instance_id is None:  # who is no member
             if self.state is GroupState.DEAD:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
             return ErrorCode.NONE if self.state is GroupState.EMPTY else ErrorCode.UNKNOWN_MEMBER_ID
         if generation < 0 and self.state is GroupState.EMPTY:
             return ErrorCode.NONE
-        refusal = self._why_no_member(member_id, group_instance_id, generation)
+        refusal = self._why_no_member(member_id, instance_id, generation)
         if refusal is not ErrorCode.NONE:
             return refusal
         member = self.members.by_id[member_id]
+        if not member.goes_on(number):
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         member.expires_at = now + member.session_timeout_ms / 1000
         return COMMIT[self.state]
 

@@ -10,7 +10,7 @@ import msgspec
 
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.group_records import can_hold
-from strandline.protocol.messages import JoinGroupRequest, JoinGroupRequestProtocol
+from strandline.protocol.messages import NO_COMMIT_NUMBER, JoinGroupRequest, JoinGroupRequestProtocol
 
 NEVER = math.inf
 PROTOCOLS_KEPT = 8
@@ -28,7 +28,8 @@ class Client(msgspec.Struct, frozen=True, gc=False):
 
 
 class Member(msgspec.Struct, eq=False):
-    """`expires_at`: monotonic seconds, moved by each heartbeat. `is_new`: it has not had the answer to its first join.
+    """`expires_at`: monotonic seconds, moved by each heartbeat. `last_commit_number`: of its commits, as far as it
+    counts them and this coordinator has heard. `is_new`: it has not had the answer to its first join.
     `join`, `sync`: its requests that wait for their answers."""
 
     member_id: str
@@ -39,6 +40,7 @@ class Member(msgspec.Struct, eq=False):
     protocols: list[JoinGroupRequestProtocol]
     assignment: bytes = b""
     expires_at: float = NEVER
+    last_commit_number: int = NO_COMMIT_NUMBER
     is_new: bool = True
     join: object | None = None
     sync: object | None = None
@@ -52,6 +54,14 @@ class Member(msgspec.Struct, eq=False):
         """Who waits for an answer cannot send heartbeats. Of a new member nobody knows whether it still waits: it has
         no id yet, so it would come back as another one."""
         return self.is_new or (self.join is None and self.sync is None)
+
+    def goes_on(self, commit_number: int) -> bool:
+        """Whether it comes behind the last commit of this member, or repeats it, or is not counted."""
+        if commit_number == NO_COMMIT_NUMBER:
+            return True
+        goes_on = commit_number >= self.last_commit_number
+        self.last_commit_number = max(commit_number, self.last_commit_number)
+        return goes_on
 
     def is_late(self, now: float) -> bool:
         return self.expires_at <= now and self.may_expire
@@ -124,6 +134,7 @@ class Members:
         was_leader = self.leader == member.member_id
         self.remove(member)
         member.member_id = member_id
+        member.last_commit_number = NO_COMMIT_NUMBER
         self.add(member)
         if was_leader:
             self.leader = member_id

@@ -102,7 +102,7 @@ class OffsetHandlers:
         if isinstance(found, ErrorCode):
             return found
         now = self._coordinator.burst.now()
-        code = found.group.commit(generation, asked.member_id, asked.group_instance_id, now)
+        code = found.group.commit(generation, asked.member_id, asked.group_instance_id, now, asked.commit_number)
         return found if code is ErrorCode.NONE else code
 
     def _why_not(self, topic: str, part: OffsetCommitRequestPartition) -> ErrorCode:

@@ -7,6 +7,7 @@ fails, with `CommitFailed`. Source: Kafka's ConsumerCoordinator, KIP-447, KIP-32
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -87,6 +88,7 @@ class Commit:
     identity: Identity | None
     """Of whoever asked; None: of a member that is in no generation, not even as nobody."""
     on_done: Callable[[Exception | None], None]
+    number: int
     done: trio.Event = field(default_factory=trio.Event)
     error: Exception | None = None
 
@@ -114,6 +116,7 @@ class GroupOffsets:
         self._environment = environment
         self._coordinator = coordinator
         self._waiting: deque[Commit] = deque()
+        self._numbers = itertools.count()
         self._wanted = trio.Event()
         self._is_over = False
 
@@ -180,7 +183,7 @@ class GroupOffsets:
         identity: Identity | None = NOBODY if membership is None else membership.identity
         if membership is not None and not membership.is_in_generation:
             identity = None
-        commit = Commit(offsets, trio.current_time() + timeout_ms / 1000, identity, on_done)
+        commit = Commit(offsets, trio.current_time() + timeout_ms / 1000, identity, on_done, next(self._numbers))
         if self._is_over:
             commit.end(ClientClosed("the consumer is closed"))
         else:
@@ -223,7 +226,7 @@ class GroupOffsets:
             identity = self._identity_for(offsets, commit)
             try:
                 answer = await self._coordinator.ask(
-                    self._request(offsets, identity),
+                    self._request(offsets, identity, commit.number),
                     OffsetCommitResponse,
                     timeout_ms=self._request_ms(commit.deadline),
                 )
@@ -263,7 +266,7 @@ class GroupOffsets:
             )
         return self.membership.identity
 
-    def _request(self, offsets: Offsets, identity: Identity) -> OffsetCommitRequest:
+    def _request(self, offsets: Offsets, identity: Identity, number: int) -> OffsetCommitRequest:
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for (topic, partition), position in offsets.items():
             topics.setdefault(topic, []).append(
@@ -276,6 +279,7 @@ class GroupOffsets:
             identity.generation,
             identity.member_id,
             None if identity == NOBODY else instance,
+            commit_number=number,
         )
 
     def _refused(

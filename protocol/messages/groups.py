@@ -13,6 +13,7 @@ from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_OFFSET, Int8, Int1
 NO_MEMBER = ""
 """The member id of who has none yet, or commits without being a member."""
 NO_GENERATION = -1
+NO_COMMIT_NUMBER = -1
 GROUP_KEY_TYPE = 0
 TRANSACTION_KEY_TYPE = 1
 
@@ -277,7 +278,9 @@ class OffsetCommitResponse(Message, frozen=True, array_like=True, gc=False):
 
 class OffsetCommitRequest(Request, frozen=True, array_like=True, gc=False):
     """Answered once it is committed in `__consumer_offsets`. Without a generation and a member: of who assigns its
-    partitions by itself, while the group has no members."""
+    partitions by itself, while the group has no members. `commit_number`: which of its commits this is, by its member's
+    count; one below the last is refused, which TCP delivered late, over a connection that the member had given up.
+    Kafka's requests have no such thing."""
 
     group_id: str
     topics: Named[OffsetCommitRequestTopic]
@@ -286,6 +289,7 @@ class OffsetCommitRequest(Request, frozen=True, array_like=True, gc=False):
     group_instance_id: str | None = None
     retention_time_ms: Int64 = -1
     """−1: as `offsets.retention.minutes` says."""
+    commit_number: Int64 = NO_COMMIT_NUMBER
 
 
 # --- OffsetFetch -----------------------------------------------------------------------------------------------

@@ -269,7 +269,8 @@ def _of_end_offsets(
     """Of one process what it is told never goes back. Of two it may: one of them may not know of a new leader yet."""
     known: dict[str, list[tuple[float, float, int]]] = defaultdict(list)  # process → (told at, asked at, end offset)
     for end in ends:
-        known[end.process].append((end.ended_s, end.began_s, end.offset))
+        if not end.is_bound:
+            known[end.process].append((end.ended_s, end.began_s, end.offset))
     for poll in polls:
         known[poll.process] += [(poll.at_s, poll.at_s, offset + 1) for offset, _ in poll.records[-1:]]
     for told in known.values():

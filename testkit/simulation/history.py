@@ -70,13 +70,15 @@ class Poll:
 
 @dataclass(slots=True)
 class EndOffset:
-    """Up to where a stream was said to be committed: by the leader of the highest epoch that the process knew of."""
+    """Up to where a stream was said to be committed: by the leader of the highest epoch that the process knew of.
+    is_bound: it ends there at the latest, and may end before."""
 
     process: str
     stream: Stream
     offset: int
     began_s: float
     ended_s: float
+    is_bound: bool = False
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from strandline.protocol.messages import (
     OffsetFetchRequestGroup,
 )
 from strandline.protocol.types import TopicPartition
-from strandline.testkit.cluster import MemoryCluster
+from strandline.testkit.cluster import CLIENT, MemoryCluster, node_name
 from support.group_client import GroupClient
 from support.scenario import T0, cluster_with_topic
 
@@ -139,6 +139,27 @@ async def test_offsets_are_what_was_acked_last_wherever_the_coordinator_goes(aut
             assert (await client.committed(T0))[0] == acked == life * 10 + 4
             await cluster.start_broker(down)
             await cluster.until(lambda at=partition: len(cluster.isr(at)) == 3, "it is in sync again")
+
+
+async def test_a_commit_that_tcp_delivers_when_a_later_one_is_acked_takes_nothing_back(autojump_clock) -> None:
+    async with (
+        a_cluster() as cluster,
+        cluster.consumer(group_id="g", request_timeout_ms=1000, enable_auto_commit=False) as consumer,
+    ):
+        consumer.subscribe([T0.topic])
+        with trio.fail_after(30):
+            while T0 not in consumer.assignment:
+                await consumer.poll(timeout_ms=500)
+        await consumer.commit({T0: 1})
+        cluster.network.cut(CLIENT, node_name(cluster.leader(offsets_partition(cluster))))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.commit, {T0: 2})
+            await trio.sleep(3.2)  # it is repeated over another connection, and the first one given up
+            cluster.network.heal()
+        await consumer.commit({T0: 3})
+        for _ in range(10):
+            assert (await consumer.committed([T0]))[T0].offset == 3
+            await trio.sleep(1)
 
 
 async def test_who_waits_for_a_group_is_told_when_its_coordinator_moves(autojump_clock) -> None:

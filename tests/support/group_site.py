@@ -10,6 +10,7 @@ from strandline.broker.groups.members import Client
 from strandline.broker.groups.views import metadata
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
+    NO_COMMIT_NUMBER,
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -102,8 +103,10 @@ class GroupSite:
         self.carry_out()
         return code
 
-    def commit(self, member_id: str, generation: int, instance: str | None = None) -> ErrorCode:
-        return self.group.commit(generation, member_id, instance, self.now)
+    def commit(
+        self, member_id: str, generation: int, instance: str | None = None, number: int = NO_COMMIT_NUMBER
+    ) -> ErrorCode:
+        return self.group.commit(generation, member_id, instance, self.now, number)
 
     def leave(self, member_id: str, instance: str | None = None) -> ErrorCode:
         code = self.group.leave(MemberIdentity(member_id, instance), self.now)

@@ -122,9 +122,9 @@ class KafkaReader:
         leader = self._access.leader(position.stream.tp)
         return None if leader is None or leader.broker_id == NO_BROKER else leader
 
-    def _note_end(self, position: Position, offset: int, began_s: float) -> None:
+    def _note_end(self, position: Position, offset: int, began_s: float, *, is_bound: bool = False) -> None:
         """What a leader whose epoch was asked for said of the end."""
-        end = EndOffset(self._readings.name, position.stream, offset, began_s, common_time())
+        end = EndOffset(self._readings.name, position.stream, offset, began_s, common_time(), is_bound)
         self._world.history.end_offsets.append(end)
 
     def _move(self, position: Position, offset: int | None) -> None:
@@ -169,7 +169,7 @@ class KafkaReader:
             return
         if position.refused is not None and part.offset <= position.refused and self._is_fenced:
             # A log start does not go back: so what was refused lay behind the end.
-            self._note_end(position, position.refused - 1, common_time())
+            self._note_end(position, position.refused - 1, common_time(), is_bound=True)
         position.offset, position.refused, position.validated_epoch = part.offset, None, leader.epoch
 
     @property

@@ -479,30 +479,7 @@ def test_who_waits_for_its_new_id_takes_part_in_a_rebalance_that_begins_meanwhil
     assert join.answer().generation_id == 2
 
 
-# --- commits, and ends ---------------------------------------------------------------------------------------------
-
-
-def test_who_is_no_member_commits_while_the_group_has_none(site: GroupSite) -> None:
-    assert site.commit("", -1) == ErrorCode.NONE
-    (only,) = site.stable(1)
-    assert site.commit("", -1) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert site.commit("who", -1) == ErrorCode.UNKNOWN_MEMBER_ID
-    site.leave(only)
-    assert site.commit("", -1) == ErrorCode.NONE
-    assert site.commit("", 1) == ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def test_a_member_commits_in_its_generation_only(site: GroupSite) -> None:
-    ids = site.stable(2)
-    assert site.commit(ids[0], 1) == ErrorCode.NONE
-    assert site.commit(ids[0], 0) == site.commit(ids[0], 2) == ErrorCode.ILLEGAL_GENERATION
-    assert site.commit(ids[0], -1) == ErrorCode.ILLEGAL_GENERATION
-    assert site.commit("who", 1) == ErrorCode.UNKNOWN_MEMBER_ID
-    site.join(ids[0])
-    assert site.commit(ids[1], 1) == ErrorCode.NONE, "the next generation is being prepared: it still has its own"
-    site.join(ids[1])
-    assert site.commit(ids[0], 1) == ErrorCode.ILLEGAL_GENERATION
-    assert site.commit(ids[0], 2) == ErrorCode.REBALANCE_IN_PROGRESS, "it does not know yet what is its own"
+# --- ends ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("phase", ["join", "sync"])

@@ -32,6 +32,7 @@ class FakeCoordinator:
         self.code = code
         self.delay_s = delay_s
         self.asked: list[list[str]] = []
+        self.numbers: list[int] = []
 
     is_cluster_out_of_reach = False
 
@@ -40,6 +41,7 @@ class FakeCoordinator:
     async def ask(self, request: OffsetCommitRequest, *_: object, timeout_ms: float) -> Any:
         names = [topic.name for topic in request.topics]
         self.asked.append(names)
+        self.numbers.append(request.commit_number)
         await trio.sleep(self.delay_s)
         return OffsetCommitResponse(
             topics=[
@@ -73,6 +75,7 @@ async def test_what_one_partition_is_refused_for_hinders_no_other(autojump_clock
     assert isinstance(first.error, UnknownTopic)
     assert second.error is None
     assert coordinator.asked[:2] == [["good", "long", "gone"], ["gone"]]
+    assert coordinator.numbers == [*[0] * (len(coordinator.numbers) - 1), 1], "a repetition is the same commit"
     assert coordinator.asked[-1] == ["good"]
 
 

@@ -101,6 +101,12 @@ def test_an_end_may_be_lower_that_was_asked_for_before_or_by_somebody_else() -> 
     assert names(ends(end_offset(3, 1, 2), end_offset(2, 3, 4, process="other")), log(0, 1, 2)) == []
 
 
+def test_where_an_end_lies_at_the_latest_is_no_end_that_was_told() -> None:
+    at_most = replace(end_offset(3, 1, 2), is_bound=True)
+    assert names(ends(at_most, end_offset(2, 3, 4)), log(0, 1, 2)) == []
+    assert names(ends(end_offset(4, 0, 0.5), at_most), log(0, 1, 2)) == ["end-offset-regress"]
+
+
 def test_what_had_no_outcome_may_come_to_the_next_life_of_the_topic() -> None:
     anew = Stream(STREAM.tp, 2)
     late = write(3, outcome=Outcome.UNKNOWN)
