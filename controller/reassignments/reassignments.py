@@ -14,7 +14,7 @@ from functools import partial
 import trio
 
 from strandline.controller.agenda import RETRY_SECONDS
-from strandline.controller.controller_context import PartitionChange
+from strandline.controller.controller_context import LeaderAndIsr, PartitionChange
 from strandline.controller.orders.broker_orders import OrderBuilder
 from strandline.controller.orders.silent import silent_brokers
 from strandline.controller.partition_replicas import PartitionReplicas
@@ -55,6 +55,9 @@ class Reassignments:
         self._stuck: dict[TopicPartition, None] = {}
         """Those that have arrived, which cannot be written down: their topic's znode is gone, or nobody understands it.
         They are tried again after a while, since each attempt costs leader epochs."""
+        self._arriving: dict[TopicPartition, tuple[Move, LeaderAndIsr]] = {}
+        """Those that nobody has to leave any more by that state; whether step 10 stands nobody knows, since the answer
+        was lost. Until it is known no leader may hear of that state: it would let those who have left come back."""
         self._answering: frozenset[int] | None = None
         """Who answered a moment ago, for the next event: whether that has use for it or not."""
         self._is_asking = False
@@ -96,6 +99,7 @@ class Reassignments:
 
     async def go_on(self) -> None:
         """See the module. One wave of partitions at a time; what is left is an event of its own."""
+        await self._arrive_once_more()
         moving = self._context.moving()
         answering, self._answering = self._answering, None  # of a moment ago, used or not
         self._seen = {tp: seen for tp, seen in self._seen.items() if moving.get(tp) == seen[0]}
@@ -217,10 +221,23 @@ class Reassignments:
                 left[tp] = Move(topic.topic_id, replicas, replicas.done)
         return await self._arrive(left)
 
+    async def _arrive_once_more(self) -> None:
+        """What was under way when the connection broke, and is as it was then."""
+        arriving, self._arriving, context = self._arriving, {}, self._context
+        left = {
+            tp: move
+            for tp, (move, state) in arriving.items()
+            if context.states.get(tp) == state and context.replicas_of(tp) == move.before
+        }
+        if left:
+            await self._arrive(left)
+
     async def _arrive(self, left: Mapping[TopicPartition, Move]) -> bool:
         """Steps 10 to 11 of those that nobody has to leave any more. Returns whether any of them is done."""
         # 10, then 6
+        self._arriving = {tp: (move, self._context.states[tp]) for tp, move in left.items()}
         written = await self.store.write(left)
+        self._arriving = {}
         self._context.set_replicas({**written.stands, **written.found})
         self._stuck.update(dict.fromkeys(tp for tp in left if tp not in written.stands and tp not in written.found))
         done = {tp: left[tp] for tp in written.stands}

@@ -1,4 +1,4 @@
-"""A controller ends after each write of a reassignment, and the next one goes on."""
+"""A controller ends after each write of a reassignment, and the next one goes on; or the answer of one is lost."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from strandline.protocol.messages import LeaderAndIsrRequest
+from strandline.runtime.coordination import ConnectionLost
 from support.scripted_moves import ADMIN, TP, Recorded, alter, ask_as_tools_do, catching_up, is_gone, is_moved
 
 
@@ -84,3 +86,31 @@ async def test_the_next_controller_goes_on_after_any_write(
 ) -> None:
     came_so_far = await begin_and_end(cluster, writes, cancelled=cancelled, by_tools=by_tools)
     assert came_so_far or writes > (3 if cancelled else 5)
+
+
+async def test_no_leader_hears_of_a_departure_as_long_as_it_is_not_known_whether_the_move_has_ended(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    """It would let those who have left come back into the ISR, who are replicas no more."""
+    await cluster.start(1, 2, 9)
+    session = Recorded(cluster.brokers[9].coordination)
+    controller = await cluster.controller_on(9, via=lambda _: session)
+    await cluster.create(controller, "t", [[1, 2]])
+    await cluster.come_to_rest()
+
+    def lose_answer() -> None:
+        session.ends_after = None
+        controller.term.agenda.put(
+            controller.term.duties.settlement.settle_offline
+        )  # it tells what was settled and not told
+        raise ConnectionLost("cut")
+
+    session.writes.clear()
+    session.ends_after, session.end = 3, lose_answer  # 1 that it begins, 2 who leaves, 3 that it has ended
+    assert await alter(controller, {TP: [1]}) == {TP: 0}
+    await cluster.until_async(partial(is_moved, cluster, [1]))
+    await cluster.come_to_rest()
+    assert cluster.logged("connection to ZooKeeper lost, event is repeated")
+    requests = cluster.brokers[1].told(LeaderAndIsrRequest)
+    told = [each for request in requests for topic in request.topic_states for each in topic.partition_states]
+    assert [(each.isr, each.replicas) for each in told if each.isr == [1]] == [([1], [1])]
