@@ -28,6 +28,13 @@ MUTANTS = [
         ("../unit/broker/handlers/test_orders.py", "test_what_a_controller_told_before"),
     ),
     Mutant(
+        "a commit that arrives late takes back a later one",
+        "broker/groups/group.py",
+        "        if not member.goes_on(number):\n",
+        "        if not member.goes_on(number) and number < 0:\n",
+        ("test_groups.py", "test_a_commit_that_tcp_delivers"),
+    ),
+    Mutant(
         "a broker does not find out that its replica has moved",
         "broker/upkeep/departed_replicas.py",
         "                    self._wake.set()\n                    if state.leader",

@@ -304,6 +304,13 @@ MUTANTS = [
         transcript("r21_isolated_controller"),
     ),
     Mutant(
+        "a leader hears of a departure before the move is known to have ended",
+        "controller/reassignments/reassignments.py",
+        "        await self._arrive_once_more()\n",
+        "",
+        ("../unit/controller/reassignments/test_taken_over.py", "test_no_leader_hears_of_a_departure"),
+    ),
+    Mutant(
         "a role that could not be taken is not given again",
         "controller/brokers/role_answers.py",
         "        if repeat:\n",

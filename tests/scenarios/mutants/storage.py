@@ -461,4 +461,18 @@ MUTANTS = [
         "            _rename(log, replaced[0].path, CLEANED_SUFFIX, SWAP_SUFFIX)\n",
         transcript("r19_killed_at_each_rename"),
     ),
+    Mutant(
+        "an entry of an index is believed where epochs are looked at",
+        "storage/recovery/epoch_check.py",
+        "    return any(header.last_offset <= last_offset for _, header in islice(walk, 1))\n",
+        "    return True or walk\n",
+        ("../unit/storage/segments/test_damage_indexes.py", "test_nor_does_it_where_leader_epochs_begin"),
+    ),
+    Mutant(
+        "retention looks at a log whose disk has failed",
+        "storage/log/log_start.py",
+        "    log.health.check()\n    config = log.config\n",
+        "    config = log.config\n",
+        ("../unit/broker/upkeep/test_retention_checks.py", "test_a_disk_that_failed_with_another_log"),
+    ),
 ]

@@ -117,7 +117,7 @@ async def test_a_disk_that_failed_with_another_log_ends_this_one_and_the_round(a
     site.disk.fail("rename", "/logs/t-0/*.log", errno.EIO)
     site.disk.fail("open", "/logs/t-1/*", errno.EIO)
     site.environment.blocking.delay_s = 1  # type: ignore[attr-defined]
-    with trio.fail_after(60):
+    with trio.move_on_after(60):
         await checks(site).check_all()
     assert site.partition(T0).failed and site.partition(T1).failed
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from strandline.protocol.records.batch import scan
+from strandline.storage.disk.checkpoints import LEADER_EPOCHS
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log import segment_times
 from strandline.storage.log.log import Log
@@ -97,8 +98,11 @@ def test_any_flipped_bit_of_an_index_changes_no_answer(times: str, number: int, 
             assert answers(damaged.start().logs[TP]) == told, f"bit {bit}"
 
 
+@pytest.mark.parametrize("are_epochs_right", [True, False])
 @pytest.mark.parametrize("number", [1, -1])
-def test_nor_does_it_where_leader_epochs_begin_in_that_segment_and_the_broker_was_killed(number: int) -> None:
+def test_nor_does_it_where_leader_epochs_begin_in_that_segment_and_the_broker_was_killed(
+    number: int, are_epochs_right: bool
+) -> None:
     site = StorageSite()
     site.config = replace(site.config, segment_bytes=1600, index_interval_bytes=150)
     manager = site.start()
@@ -110,7 +114,11 @@ def test_nor_does_it_where_leader_epochs_begin_in_that_segment_and_the_broker_wa
     manager.checkpoints.write_recovery_points()
     expected = records(log), epochs(log)
     site.disk.kill()
-    path = f"{FOLDER}/{segment_names(site.disk)[number]}.index"
+    name = segment_names(site.disk)[number]
+    if not are_epochs_right:  # one is said to begin a batch later than it does
+        noted, wrong = f"{FOLDER}/{LEADER_EPOCHS}", next(at for _, at in expected[1] if at > int(name) + 8)
+        site.disk.write(noted, site.disk.read(noted).replace(b" %d\n" % wrong, b" %d\n" % (wrong + 2)))
+    path = f"{FOLDER}/{name}.index"
     data = site.disk.read(path)
     for bit in sampled(range(len(data) * 8), 5):
         flipped = bytearray(data)
