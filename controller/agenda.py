@@ -66,10 +66,11 @@ class Agenda:
             self._came.set()
 
     def put_first(self, event: Event) -> None:
-        """What was begun and has to be begun again goes before what came after it."""
-        if event not in self._events:
-            self._events = {event: trio.current_time(), **self._events}
-            self._came.set()
+        """What was begun and has to be begun again goes before all others, also where it has been put again since:
+        they would go by what is half done."""
+        put_at = self._events.pop(event, trio.current_time())
+        self._events = {event: put_at, **self._events}
+        self._came.set()
 
     async def get(self) -> Event:
         while not self._events:

@@ -26,7 +26,8 @@ BEYOND_S = 1e9
 """A simulation that has nothing to do until then never will."""
 
 TURNS_IN_A_MOMENT = 10_000
-"""Of trio's loop; a few dozen are many. Who takes more goes on for ever, and time does not."""
+"""Of trio's loop; a few dozen are many. Who takes more goes on for ever, and time does not. (Of code that awaits
+nothing at all, or lets a little time pass each time, nothing is noticed here.)"""
 
 
 class SimulationClock(trio.abc.Clock):

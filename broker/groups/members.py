@@ -28,9 +28,9 @@ class Client(msgspec.Struct, frozen=True, gc=False):
 
 
 class Member(msgspec.Struct, eq=False):
-    """`expires_at`: monotonic seconds, moved by each heartbeat. `last_commit_number`: of its commits, as far as it
-    counts them and this coordinator has heard. `is_new`: it has not had the answer to its first join.
-    `join`, `sync`: its requests that wait for their answers."""
+    """`expires_at`: monotonic seconds, moved by each heartbeat. `last_commit_number`: of its requests, as far as it
+    counts them and this coordinator has heard since it loaded the group. `is_new`: it has not had the answer to its
+    first join. `join`, `sync`: its requests that wait for their answers."""
 
     member_id: str
     group_instance_id: str | None
@@ -56,7 +56,7 @@ class Member(msgspec.Struct, eq=False):
         return self.is_new or (self.join is None and self.sync is None)
 
     def goes_on(self, commit_number: int) -> bool:
-        """Whether it comes behind the last commit of this member, or repeats it, or is not counted."""
+        """Whether it comes behind the last commit of this member, or belongs to it, or is not counted."""
         if commit_number == NO_COMMIT_NUMBER:
             return True
         goes_on = commit_number >= self.last_commit_number

@@ -81,7 +81,8 @@ class RetentionChecks:
                 decision = log_start.check_retention(partition.log, self._disk, partition.high_watermark, now_ms)
                 self._tell_of_future(partition, decision)
                 if decision.removed:
-                    self._take_off(partition, decision)
+                    if not self._take_off(partition, decision):
+                        return  # all but the active segment has gone, and its disk is too full for another one
                     await trio.lowlevel.checkpoint()
                 elif decision.needs_time_of is not None:
                     await self._learn_times(partition, decision.needs_time_of)
@@ -91,10 +92,13 @@ class RetentionChecks:
             if self._is_hosted(partition):
                 self._replicas.partition_failed(partition, error)
 
-    def _take_off(self, partition: Partition, decision: Decision) -> None:
+    def _take_off(self, partition: Partition, decision: Decision) -> bool:
+        """Whether anything went."""
         log = partition.log
         before = log.log_start_offset
         dropped = log_start.take_off_head(log, decision, partition.high_watermark)
+        if not dropped and log.log_start_offset == before:
+            return False
         partition.log_start_moved()
         self._log.info(
             "old segments removed",
@@ -105,6 +109,7 @@ class RetentionChecks:
             log_start_offset=log.log_start_offset,
             before=before,
         )
+        return True
 
     async def _learn_times(self, partition: Partition, base_offset: int) -> None:
         """Afterwards the time of that segment is known, or it is another one that is asked for."""

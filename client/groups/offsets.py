@@ -88,7 +88,6 @@ class Commit:
     identity: Identity | None
     """Of whoever asked; None: of a member that is in no generation, not even as nobody."""
     on_done: Callable[[Exception | None], None]
-    number: int
     done: trio.Event = field(default_factory=trio.Event)
     error: Exception | None = None
 
@@ -183,7 +182,7 @@ class GroupOffsets:
         identity: Identity | None = NOBODY if membership is None else membership.identity
         if membership is not None and not membership.is_in_generation:
             identity = None
-        commit = Commit(offsets, trio.current_time() + timeout_ms / 1000, identity, on_done, next(self._numbers))
+        commit = Commit(offsets, trio.current_time() + timeout_ms / 1000, identity, on_done)
         if self._is_over:
             commit.end(ClientClosed("the consumer is closed"))
         else:
@@ -226,7 +225,7 @@ class GroupOffsets:
             identity = self._identity_for(offsets, commit)
             try:
                 answer = await self._coordinator.ask(
-                    self._request(offsets, identity, commit.number),
+                    self._request(offsets, identity),
                     OffsetCommitResponse,
                     timeout_ms=self._request_ms(commit.deadline),
                 )
@@ -266,7 +265,7 @@ class GroupOffsets:
             )
         return self.membership.identity
 
-    def _request(self, offsets: Offsets, identity: Identity, number: int) -> OffsetCommitRequest:
+    def _request(self, offsets: Offsets, identity: Identity) -> OffsetCommitRequest:
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for (topic, partition), position in offsets.items():
             topics.setdefault(topic, []).append(
@@ -279,7 +278,7 @@ class GroupOffsets:
             identity.generation,
             identity.member_id,
             None if identity == NOBODY else instance,
-            commit_number=number,
+            commit_number=next(self._numbers),
         )
 
     def _refused(

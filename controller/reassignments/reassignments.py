@@ -76,6 +76,7 @@ class Reassignments:
     async def begin(self, moves: Mapping[TopicPartition, Move], *, overrules_tools: bool) -> Written:
         """Write down where these are to go (step 1), and take them as far as they can go now. overrules_tools: whatever
         `/admin/reassign_partitions` asks for them counts no more."""
+        await self._arrive_once_more()
         written = await self.store.write(moves, overrules_tools=overrules_tools)
         begun = {tp: moves[tp] for tp in written.stands if moves[tp].before != moves[tp].after}
         self.lines.begun(begun)

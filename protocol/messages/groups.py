@@ -278,9 +278,10 @@ class OffsetCommitResponse(Message, frozen=True, array_like=True, gc=False):
 
 class OffsetCommitRequest(Request, frozen=True, array_like=True, gc=False):
     """Answered once it is committed in `__consumer_offsets`. Without a generation and a member: of who assigns its
-    partitions by itself, while the group has no members. `commit_number`: which of its commits this is, by its member's
-    count; one below the last is refused, which TCP delivered late, over a connection that the member had given up.
-    Kafka's requests have no such thing."""
+    partitions by itself, while the group has no members. `commit_number`: by the count of the member that asks. One
+    with a lower number than the last is refused (OUT_OF_ORDER_SEQUENCE_NUMBER): it was sent over a connection that the
+    member had given up, and arrived late. The coordinator forgets the number when it moves, and takes none of who is no
+    member. Kafka's requests have no such thing."""
 
     group_id: str
     topics: Named[OffsetCommitRequestTopic]

@@ -43,8 +43,8 @@ class Losses:
         self._replaced: dict[Stream, list[Replaced]] = defaultdict(list)
         self._stopped: set[tuple[Stream, int]] = set()
         """Who leads for himself, and stood still when somebody looked last."""
-        self._hit_s: dict[int, float] = defaultdict(lambda: -NEVER_S)
-        """When a disaster struck that broker last."""
+        self._taken: dict[tuple[int, Stream], tuple[float, Set[Copy]]] = {}
+        """What the last disaster took from the disk of that broker, and when."""
         self.disasters_s: dict[Stream, list[float]] = defaultdict(list)
         world.excuses.disasters_s, world.excuses.replaced = self.disasters_s, self._replaced
         world.excuses.offsets_partitions = int(world.options.config["offsets.topic.num.partitions"])
@@ -106,12 +106,14 @@ class Losses:
         that nobody had met yet, and is seen to be gone from now on."""
         streams = self._streams()
         before = {stream: self._copies(stream) for stream in streams}
+        of_each = {(broker, stream): self._copies(stream, [broker]).keys() for broker in brokers for stream in streams}
         disks = [node.disk for node in self._cluster.nodes.values()]
         yield
         if disks != [node.disk for node in self._cluster.nodes.values()]:
             self._forget_heads()
+        for (broker, stream), had in of_each.items():
+            self._taken[broker, stream] = common_time(), had - self._copies(stream, [broker]).keys()
         for broker in brokers:
-            self._hit_s[broker] = common_time()
             self._god_view.disk_changed(self._cluster.nodes[broker].name)
         for stream in streams:
             self._note_left(stream, before[stream].keys(), brokers, is_damaged=stream in damaged)
@@ -120,10 +122,12 @@ class Losses:
         """These leave the ISR since they have to go. The controller has asked who stays, and it answered; but it may
         have died with its disk right behind that, and nobody knows yet: then that disaster takes what only those have
         who go."""
-        hit = [broker for broker in self._replicas(tp) if self._hit_s[broker] >= common_time() - REGISTERED_FOR_S]
+        staying = self._replicas(tp)
         for stream in self._streams():
-            if hit and stream.tp == tp:
-                self._note_left(stream, self._copies(stream, [*self._replicas(tp), *departed]).keys(), hit)
+            found = [self._taken.get((broker, stream), (-NEVER_S, set())) for broker in staying]
+            taken = {copy for at_s, copies in found if at_s >= common_time() - REGISTERED_FOR_S for copy in copies}
+            if stream.tp == tp and (left := taken & self._copies(stream, departed).keys()):
+                self._note_left(stream, left | self._copies(stream).keys(), staying)
 
     def _note_left(self, stream: Stream, before: Set[Copy], hit: Sequence[int], *, is_damaged: bool = False) -> None:
         """What of `before` no disk of a replica has any more is gone."""

@@ -306,8 +306,8 @@ MUTANTS = [
     Mutant(
         "a leader hears of a departure before the move is known to have ended",
         "controller/reassignments/reassignments.py",
-        "        await self._arrive_once_more()\n",
-        "",
+        "        await self._arrive_once_more()\n        moving",
+        "        moving",
         ("../unit/controller/reassignments/test_taken_over.py", "test_no_leader_hears_of_a_departure"),
     ),
     Mutant(

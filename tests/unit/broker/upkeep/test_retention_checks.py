@@ -109,6 +109,26 @@ async def test_a_disk_that_refuses_a_rename_ends_that_replica(autojump_clock: Mo
     assert site.partition(T0).failed and "replica failed" in site.event_names()
 
 
+async def test_an_active_segment_stays_where_there_is_no_room_for_the_next_one(autojump_clock: MockClock) -> None:
+    site = await site_with(retention_ms="1000")
+    await trio.sleep(10)
+    active = site.partition(T0).log.segments.active.base_offset
+    site.disk.fail("open", "/logs/t-0/*.log", errno.ENOSPC)
+    is_over = trio.Event()
+
+    async def wait_for_a_thousand_turns(scope: trio.CancelScope) -> None:
+        for _ in range(1000):
+            await trio.lowlevel.checkpoint()
+        scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait_for_a_thousand_turns, nursery.cancel_scope)
+        await checks(site).check_all()
+        is_over.set()
+    assert is_over.is_set() and starts(site) == [active, 10]
+    assert site.event_names().count("old segments removed") == 2
+
+
 async def test_a_disk_that_failed_with_another_log_ends_this_one_and_the_round(autojump_clock: MockClock) -> None:
     site = await site_with(retention_ms="1000")
     await trio.sleep(10)

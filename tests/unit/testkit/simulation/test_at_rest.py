@@ -141,14 +141,24 @@ async def test_what_only_a_former_replica_has_is_gone(world: World, autojump_clo
     assert world.excuses.gone == {b"%d" % number for number in range(5)}
 
 
-@pytest.mark.parametrize(("died_before_s", "is_gone"), [(0.1, True), (60.0, False)])
-async def test_what_only_those_have_who_go_is_gone_where_who_stays_died_right_before(
-    world: World, died_before_s: float, is_gone: bool, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+@pytest.mark.parametrize(
+    ("died_before_s", "is_replaced", "is_gone"), [(0.1, True, True), (60.0, True, False), (0.1, False, False)]
+)
+async def test_what_only_those_have_who_go_is_gone_where_who_stays_lost_it_right_before(
+    world: World,
+    died_before_s: float,
+    is_replaced: bool,
+    is_gone: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    autojump_clock: MockClock,
 ) -> None:
     losses, cluster = Losses(world, GodView(world)), world.cluster
+    cluster.crash(1)
+    if not is_replaced:
+        cluster.nodes[1].disk.unlink(f"{LOG_DIR}/{STREAM.tp}/{0:020}.log")  # for another reason, long ago
     with losses.by_disaster([1]):
-        cluster.crash(1)
-        cluster.replace_disk(1)
+        if is_replaced:
+            cluster.replace_disk(1)
     assert world.excuses.gone == set()
     await trio.sleep(died_before_s)
     monkeypatch.setattr(losses, "_replicas", lambda tp: [1])  # it is the only one that stays
