@@ -205,11 +205,12 @@ async def test_a_broker_with_fewer_descriptors_than_segments_serves_them_all(clu
     assert "log-dir-offline" not in victims_log(cluster)
     states = await off_loop(partitions, cluster)
     assert all(state.leader_id == VICTIM for state in states.values()), "it led throughout"
-    assert len(open_segments(cluster)) <= MAX_DESCRIPTORS // 2, "the others are for connections"
+    # A segment is opened first, and then another one closed for it: followers may still be reading.
+    await until(lambda: len(open_segments(cluster)) <= MAX_DESCRIPTORS // 2, "descriptors that are for connections")
 
 
 def open_segments(cluster: DiskCluster) -> list[str]:
-    """That the victim keeps open at rest."""
+    """That the victim has open now."""
     process = cluster.victim.id
     assert process is not None
     opened = [os.readlink(each) for each in Path(f"/proc/{process.pid}/fd").iterdir()]

@@ -127,7 +127,8 @@ def test_nor_does_it_where_leader_epochs_begin_in_that_segment_and_the_broker_wa
         damaged.disk.write(path, bytes(flipped))
         found = damaged.start().logs.get(TP)
         assert found is not None, f"bit {bit}: {damaged.reports.of('log-refused')}"
-        assert (records(found), epochs(found)) == expected, f"bit {bit}"
+        is_as_before = (records(found), epochs(found)) == expected
+        assert is_as_before, f"bit {bit}"
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
