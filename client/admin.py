@@ -304,7 +304,8 @@ class TrioAdmin(Service, GroupAdministration, ReplicaMoves, ReplicaReading, Quot
     async def delete_records(
         self, offsets: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int | ClientError]:
-        """Delete what lies before an offset in each partition; −1: everything that is committed.
+        """Delete what lies before an offset in each partition; −1: everything that is committed when its leader is
+        asked first.
 
         Returns when every live replica has done it, with the low watermark of each partition (the offset where its log
         begins now) or its error: OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION for a topic that is

@@ -1,7 +1,8 @@
 """Deleting records from the head of partitions: each leader is asked for what it leads, until all have answered.
 
-A leader that moved is looked up anew and asked again; asking twice for the same offset changes nothing. Only "all that
-is committed" (−1) means more each time, so an answer that was lost may have deleted what a repetition deletes.
+A leader that moved is looked up anew and asked again. What is asked for stays the same: TCP may deliver a request late,
+when records have come since, or when the topic has been made anew. So a topic is asked for by its id, and "all that is
+committed" (−1) by the end that the leader told at first.
 """
 
 from __future__ import annotations
@@ -14,64 +15,114 @@ from strandline.client.owners import Attempts, is_open_if_known, leaders, of_eac
 from strandline.client.request_bounds import ALL_ASKED, of
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
+    LATEST_TIMESTAMP,
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
 )
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 
+ALL_COMMITTED = -1
 _REASONS: Mapping[int, str] = {
     ErrorCode.OFFSET_OUT_OF_RANGE: "only what is committed can be deleted, and this offset lies above it",
     ErrorCode.POLICY_VIOLATION: "its cleanup.policy is compact; write a record without a value for each key that is "
     "to go, or add delete to the policy",
+    ErrorCode.UNKNOWN_TOPIC_ID: "it was made anew meanwhile, and nothing of the new one was deleted",
 }
 """What these codes mean here (their general texts are for consumers and for limits); the answer has no words."""
+
+Outcomes = dict[TopicPartition, int | ClientError]
 
 
 async def delete_records(
     offsets: Mapping[TopicPartition, int],
     attempts: Attempts,
     describe: Callable[[Iterable[str]], Awaitable[ClusterView]],
-) -> dict[TopicPartition, int | ClientError]:
+) -> Outcomes:
     """Low watermark or error of each partition. `describe` gives the topics as a broker sees them now."""
-
-    async def ask(leader: int, asked: list[TopicPartition]) -> Mapping[TopicPartition, int | ClientError]:
-        return await _ask(leader, {tp: offsets[tp] for tp in asked}, attempts)
-
-    return await of_each(offsets, attempts, leaders(describe), ask, is_open=is_open_if_known)
+    deletion = _Deletion(offsets, attempts, describe)
+    return await of_each(offsets, attempts, leaders(deletion.describe), deletion.ask, is_open=is_open_if_known)
 
 
-async def _ask(
-    leader: int, asked: Mapping[TopicPartition, int], attempts: Attempts
-) -> dict[TopicPartition, int | ClientError]:
-    topics: dict[str, list[DeleteRecordsPartition]] = {}
-    for tp, offset in asked.items():
-        topics.setdefault(tp.topic, []).append(DeleteRecordsPartition(tp.partition, offset))
-    request = DeleteRecordsRequest(
-        [DeleteRecordsTopic(name, parts) for name, parts in topics.items()], int(attempts.left_ms())
-    )
-    answer = await attempts.ask(leader, request, DeleteRecordsResponse)
-    if answer is None:
-        return {}
-    results: dict[TopicPartition, int | ClientError] = {
-        tp: BrokerMisbehaved(f"broker {leader} answered nothing about {tp}") for tp in asked
-    }
-    for topic in answer.topics:
-        for part in topic.partitions:
-            tp = TopicPartition(topic.name, part.partition_index)
-            result = (
-                error_for(
-                    part.error_code,
-                    f"deleting records{of(tp)}",
-                    f"broker {leader}",
-                    answer.error_message or _REASONS.get(part.error_code),
+class _Deletion:
+    def __init__(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        attempts: Attempts,
+        describe: Callable[[Iterable[str]], Awaitable[ClusterView]],
+    ) -> None:
+        self._offsets = dict(offsets)
+        self._topic_ids: dict[str, TopicId] = {}
+        self._attempts = attempts
+        self._describe = describe
+
+    async def describe(self, topics: Iterable[str]) -> ClusterView:
+        view = await self._describe(topics)
+        for name, topic in view.topics.items():
+            if topic.topic_id != NO_TOPIC_ID:
+                self._topic_ids.setdefault(name, topic.topic_id)
+        return view
+
+    async def ask(self, leader: int, asked: list[TopicPartition]) -> Outcomes:
+        outcomes = await self._learn_ends(leader, [tp for tp in asked if self._offsets[tp] == ALL_COMMITTED])
+        left = {tp: self._offsets[tp] for tp in asked if self._offsets[tp] != ALL_COMMITTED}
+        return {**outcomes, **(await self._delete(leader, left) if left else {})}
+
+    async def _learn_ends(self, leader: int, partitions: list[TopicPartition]) -> Outcomes:
+        """Why it tells none, of each of which it does not."""
+        if not partitions:
+            return {}
+        topics: dict[str, list[ListOffsetsPartition]] = {}
+        for tp in partitions:
+            topics.setdefault(tp.topic, []).append(ListOffsetsPartition(tp.partition, LATEST_TIMESTAMP))
+        request = ListOffsetsRequest([ListOffsetsTopic(name, parts) for name, parts in topics.items()])
+        answer = await self._attempts.ask(leader, request, ListOffsetsResponse)
+        if answer is None:
+            return {}
+        outcomes: Outcomes = {}
+        for topic in answer.topics:
+            for part in topic.partitions:
+                tp = TopicPartition(topic.name, part.partition_index)
+                if part.error_code:
+                    what = f"asking for the end{of(tp)}"
+                    outcomes[tp] = error_for(part.error_code, what, f"broker {leader}", answer.error_message)
+                elif tp in self._offsets:
+                    self._offsets[tp] = part.offset
+        refusal = outcomes.pop(ALL_ASKED, None)
+        return outcomes if refusal is None else dict.fromkeys(partitions, refusal)
+
+    async def _delete(self, leader: int, offsets: Mapping[TopicPartition, int]) -> Outcomes:
+        topics: dict[str, list[DeleteRecordsPartition]] = {}
+        for tp, offset in offsets.items():
+            topics.setdefault(tp.topic, []).append(DeleteRecordsPartition(tp.partition, offset))
+        named = [
+            DeleteRecordsTopic(name, parts, self._topic_ids.get(name, NO_TOPIC_ID)) for name, parts in topics.items()
+        ]
+        request = DeleteRecordsRequest(named, int(self._attempts.left_ms()))
+        answer = await self._attempts.ask(leader, request, DeleteRecordsResponse)
+        if answer is None:
+            return {}
+        results: Outcomes = {tp: BrokerMisbehaved(f"broker {leader} answered nothing about {tp}") for tp in offsets}
+        for topic in answer.topics:
+            for part in topic.partitions:
+                tp = TopicPartition(topic.name, part.partition_index)
+                result = (
+                    error_for(
+                        part.error_code,
+                        f"deleting records{of(tp)}",
+                        f"broker {leader}",
+                        answer.error_message or _REASONS.get(part.error_code),
+                    )
+                    if part.error_code
+                    else part.low_watermark
                 )
-                if part.error_code
-                else part.low_watermark
-            )
-            if tp in asked:
-                results[tp] = result
-            elif tp == ALL_ASKED and isinstance(result, ClientError):
-                results.update(dict.fromkeys(asked, result))
-    return results
+                if tp in offsets:
+                    results[tp] = result
+                elif tp == ALL_ASKED and isinstance(result, ClientError):
+                    results.update(dict.fromkeys(offsets, result))
+        return results

@@ -10,8 +10,9 @@ has its own outcome; the answer leaves when all are known or the request's time 
 that still wait: their log start has moved all the same).
 
 Refused, as in Kafka: internal topics (INVALID_TOPIC_EXCEPTION), topics that are only compacted (POLICY_VIOLATION),
-offsets above the high watermark (OFFSET_OUT_OF_RANGE). An offset below the log start changes nothing. A request that
-names a partition twice is INVALID_REQUEST, one that names many is carried out in steps.
+offsets above the high watermark (OFFSET_OUT_OF_RANGE); and what is meant for a topic that was made anew meanwhile
+(UNKNOWN_TOPIC_ID). An offset below the log start changes nothing. A request that names a partition twice is
+INVALID_REQUEST, one that names many is carried out in steps.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ from strandline.protocol.messages import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
+    DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
 from strandline.protocol.topic_name import INTERNAL_TOPICS
-from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_OFFSET
+from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_OFFSET, NO_TOPIC_ID
 
 HIGH_WATERMARK = -1
 """As an offset: delete all that is committed."""
@@ -124,8 +126,8 @@ class DeleteRecordsHandler:
         replicas, message = self._replicas, request.message
         self._burst.write_appends()  # an earlier produce of the same burst is deleted, too
         limit_ms = min(max(message.timeout_ms, SHORTEST_WAIT_MS), replicas.config.connections_max_idle_ms)
-        all_wanted = [(topic.name, wanted) for topic in message.topics for wanted in topic.partitions]
-        if len({(topic, wanted.partition_index) for topic, wanted in all_wanted}) < len(all_wanted):
+        all_wanted = [(topic, wanted) for topic in message.topics for wanted in topic.partitions]
+        if len({(topic.name, wanted.partition_index) for topic, wanted in all_wanted}) < len(all_wanted):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "a DeleteRecords request names a partition twice")
         operation = DeleteOperation(request, self._burst.now() + limit_ms / 1000)
         if not all_wanted:
@@ -137,7 +139,7 @@ class DeleteRecordsHandler:
         return None
 
     def _delete_in_steps(
-        self, all_wanted: list[tuple[str, DeleteRecordsPartition]], operation: DeleteOperation
+        self, all_wanted: list[tuple[DeleteRecordsTopic, DeleteRecordsPartition]], operation: DeleteOperation
     ) -> Iterator[int]:
         """Who leads what is looked at partition by partition; each step ends a burst."""
         for position, (topic, wanted) in enumerate(all_wanted):
@@ -147,9 +149,11 @@ class DeleteRecordsHandler:
             yield 1
         self._burst.end()
 
-    def _delete(self, topic: str, wanted: DeleteRecordsPartition, operation: DeleteOperation, position: int) -> None:
+    def _delete(
+        self, topic: DeleteRecordsTopic, wanted: DeleteRecordsPartition, operation: DeleteOperation, position: int
+    ) -> None:
         index = wanted.partition_index
-        partition = self._replicas.partitions.get((topic, index))
+        partition = self._replicas.partitions.get((topic.name, index))
         code = self._refusal(topic, index, partition, wanted.offset)
         if code:
             operation.complete(position, DeleteRecordsPartitionResult(index, code))
@@ -173,12 +177,14 @@ class DeleteRecordsHandler:
         else:
             partition.complete_deletions()
 
-    def _refusal(self, topic: str, index: int, partition: Partition | None, offset: int) -> int:
+    def _refusal(self, topic: DeleteRecordsTopic, index: int, partition: Partition | None, offset: int) -> int:
         """0, or why this broker does not delete that."""
-        if topic in INTERNAL_TOPICS:
+        if topic.name in INTERNAL_TOPICS:
             return ErrorCode.INVALID_TOPIC_EXCEPTION
         if partition is None or partition.leadership is None:
-            return self._replicas.why_not_leading(topic, index, partition)[0]
+            return self._replicas.why_not_leading(topic.name, index, partition)[0]
+        if topic.topic_id not in (NO_TOPIC_ID, partition.log.topic_id):
+            return ErrorCode.UNKNOWN_TOPIC_ID
         if "delete" not in partition.config.cleanup_policy:
             return ErrorCode.POLICY_VIOLATION
         if offset > partition.high_watermark or offset < HIGH_WATERMARK:

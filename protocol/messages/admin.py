@@ -206,8 +206,11 @@ class DeleteRecordsPartition(Message, frozen=True, array_like=True, gc=False):
 
 
 class DeleteRecordsTopic(Message, frozen=True, array_like=True, gc=False):
+    """`topic_id`: of no topic that was made anew under that name meanwhile; Kafka's requests have no such thing."""
+
     name: str
     partitions: Named[DeleteRecordsPartition]
+    topic_id: TopicId = NO_TOPIC_ID
 
 
 class DeleteRecordsPartitionResult(Message, frozen=True, array_like=True, gc=False):
