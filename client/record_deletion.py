@@ -1,8 +1,8 @@
 """Deleting records from the head of partitions: each leader is asked for what it leads, until all have answered.
 
-A leader that moved is looked up anew and asked again. What is asked for stays the same: TCP may deliver a request late,
-when records have come since, or when the topic has been made anew. So a topic is asked for by its id, and "all that is
-committed" (−1) by the end that the leader told at first.
+A leader that moved is looked up anew and asked again. TCP may deliver a request late, when records have come since, or
+when the topic has been made anew. So a topic is asked for by the id that it has by then, and "all that is committed"
+(−1) by the end that the leader of that topic told at first.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from strandline.protocol.messages import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
+from strandline.protocol.types import TopicId, TopicPartition
 
 ALL_COMMITTED = -1
 _REASONS: Mapping[int, str] = {
     ErrorCode.OFFSET_OUT_OF_RANGE: "only what is committed can be deleted, and this offset lies above it",
     ErrorCode.POLICY_VIOLATION: "its cleanup.policy is compact; write a record without a value for each key that is "
     "to go, or add delete to the policy",
-    ErrorCode.UNKNOWN_TOPIC_ID: "it was made anew meanwhile, and nothing of the new one was deleted",
 }
 """What these codes mean here (their general texts are for consumers and for limits); the answer has no words."""
 
@@ -56,22 +55,27 @@ class _Deletion:
         attempts: Attempts,
         describe: Callable[[Iterable[str]], Awaitable[ClusterView]],
     ) -> None:
-        self._offsets = dict(offsets)
+        self._offsets = offsets
         self._topic_ids: dict[str, TopicId] = {}
+        """As brokers told them last: who was asked first may not have heard yet that a topic was made anew."""
+        self._ends: dict[tuple[TopicId, TopicPartition], int] = {}
         self._attempts = attempts
         self._describe = describe
 
     async def describe(self, topics: Iterable[str]) -> ClusterView:
         view = await self._describe(topics)
-        for name, topic in view.topics.items():
-            if topic.topic_id != NO_TOPIC_ID:
-                self._topic_ids.setdefault(name, topic.topic_id)
+        self._topic_ids.update({name: topic.topic_id for name, topic in view.topics.items()})
         return view
 
     async def ask(self, leader: int, asked: list[TopicPartition]) -> Outcomes:
-        outcomes = await self._learn_ends(leader, [tp for tp in asked if self._offsets[tp] == ALL_COMMITTED])
-        left = {tp: self._offsets[tp] for tp in asked if self._offsets[tp] != ALL_COMMITTED}
+        outcomes = await self._learn_ends(leader, [tp for tp in asked if self._offset(tp) == ALL_COMMITTED])
+        left = {tp: offset for tp in asked if (offset := self._offset(tp)) != ALL_COMMITTED}
         return {**outcomes, **(await self._delete(leader, left) if left else {})}
+
+    def _offset(self, tp: TopicPartition) -> int:
+        """−1: its end is not known yet."""
+        asked = self._offsets[tp]
+        return asked if asked != ALL_COMMITTED else self._ends.get((self._topic_ids[tp.topic], tp), ALL_COMMITTED)
 
     async def _learn_ends(self, leader: int, partitions: list[TopicPartition]) -> Outcomes:
         """Why it tells none, of each of which it does not."""
@@ -92,7 +96,7 @@ class _Deletion:
                     what = f"asking for the end{of(tp)}"
                     outcomes[tp] = error_for(part.error_code, what, f"broker {leader}", answer.error_message)
                 elif tp in self._offsets:
-                    self._offsets[tp] = part.offset
+                    self._ends[self._topic_ids[tp.topic], tp] = part.offset
         refusal = outcomes.pop(ALL_ASKED, None)
         return outcomes if refusal is None else dict.fromkeys(partitions, refusal)
 
@@ -100,9 +104,7 @@ class _Deletion:
         topics: dict[str, list[DeleteRecordsPartition]] = {}
         for tp, offset in offsets.items():
             topics.setdefault(tp.topic, []).append(DeleteRecordsPartition(tp.partition, offset))
-        named = [
-            DeleteRecordsTopic(name, parts, self._topic_ids.get(name, NO_TOPIC_ID)) for name, parts in topics.items()
-        ]
+        named = [DeleteRecordsTopic(name, parts, self._topic_ids[name]) for name, parts in topics.items()]
         request = DeleteRecordsRequest(named, int(self._attempts.left_ms()))
         answer = await self._attempts.ask(leader, request, DeleteRecordsResponse)
         if answer is None:

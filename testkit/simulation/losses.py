@@ -123,10 +123,10 @@ class Losses:
         have died with its disk right behind that, and nobody knows yet: then that disaster takes what only those have
         who go."""
         staying = self._replicas(tp)
-        for stream in self._streams():
+        for stream in [each for each in self._streams() if each.tp == tp]:
             found = [self._taken.get((broker, stream), (-NEVER_S, set())) for broker in staying]
             taken = {copy for at_s, copies in found if at_s >= common_time() - REGISTERED_FOR_S for copy in copies}
-            if stream.tp == tp and (left := taken & self._copies(stream, departed).keys()):
+            if left := taken & self._copies(stream, departed).keys():
                 self._note_left(stream, left | self._copies(stream).keys(), staying)
 
     def _note_left(self, stream: Stream, before: Set[Copy], hit: Sequence[int], *, is_damaged: bool = False) -> None:

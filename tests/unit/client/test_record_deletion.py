@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any, cast
 
 import pytest
 import trio
 
 from strandline.client import TrioAdmin
 from strandline.client.errors import ClientError, RequestTimedOut, UnknownTopic
+from strandline.client.metadata import ClusterView, PartitionView, TopicView
+from strandline.client.owners import Attempts
+from strandline.client.record_deletion import delete_records
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import DeleteRecordsRequest, DeleteRecordsResponse
+from strandline.protocol.messages import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from strandline.protocol.native.frame import FrameHeader, encode_head
 from strandline.protocol.types import TopicPartition
 from unit.client.fake_broker import ApiKey, FakeCluster, Fault
@@ -94,3 +107,41 @@ async def test_a_broker_that_leaves_a_partition_out_of_its_answer_is_asked_again
         cluster.brokers[0].faults[ApiKey.DELETE_RECORDS].append(Fault(raw=nothing_deleted))
         assert await client.delete_records({T0: 3, T1: 4}) == {T0: 3, T1: 4}
         assert len(cluster.brokers[0].seen(DeleteRecordsRequest)) == 2
+
+
+class TopicMadeAnew:
+    """Who is asked first has not heard of it yet. As `Attempts`, and as what describes the topic."""
+
+    last_error: Exception | None = None
+    outcome_was_lost = False
+    OLD, NEW = bytes(16 * [1]), bytes(16 * [2])
+
+    def __init__(self) -> None:
+        self.told = [self.OLD, self.NEW]
+        self.ends = [10, 3]
+        self.asked: list[tuple[bytes, int]] = []
+
+    async def describe(self, topics: object) -> ClusterView:
+        partition = PartitionView(leader=1, leader_epoch=0, replicas=(1,))
+        return ClusterView(topics={"t": TopicView("t", self.told.pop(0), {0: partition})})
+
+    def left_ms(self) -> float:
+        return 1000.0
+
+    async def learn(self) -> None: ...
+
+    async def ask(self, broker_id: int, request: Any, answer: object) -> Any:
+        [topic] = request.topics
+        if isinstance(request, ListOffsetsRequest):
+            part = ListOffsetsPartitionResponse(0, 0, offset=self.ends.pop(0))
+            return ListOffsetsResponse([ListOffsetsTopicResponse("t", [part])])
+        self.asked.append((topic.topic_id, topic.partitions[0].offset))
+        code = ErrorCode.NONE if topic.topic_id == self.NEW else ErrorCode.UNKNOWN_TOPIC_ID
+        result = DeleteRecordsPartitionResult(0, code, topic.partitions[0].offset)
+        return DeleteRecordsResponse([DeleteRecordsTopicResult("t", [result])])
+
+
+async def test_a_topic_that_was_made_anew_is_asked_for_by_its_new_id_and_its_own_end() -> None:
+    cluster = TopicMadeAnew()
+    assert await delete_records({T0: -1}, cast(Attempts, cluster), cluster.describe) == {T0: 3}
+    assert cluster.asked == [(cluster.OLD, 10), (cluster.NEW, 3)]
