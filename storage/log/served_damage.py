@@ -31,7 +31,7 @@ def find_damage(region: FileRegion, fetch_offset: int, epochs: Sequence[EpochEnt
     prefix = CheckedPrefix(region.position, 0, -1)
     damage: Damage | None = None
     for position, header in check_batches(region.file, region.position + region.length, prefix):
-        epoch = known.epoch_at(header.base_offset)
+        epoch = known.epoch_at(header.last_offset)  # its first ones may lie below the log start, whose epochs are gone
         if position == region.position and header.last_offset < fetch_offset:
             why = f"the batch of offset {fetch_offset} says that it ends at {header.last_offset}"
         elif epoch != header.partition_leader_epoch:

@@ -475,4 +475,11 @@ MUTANTS = [
         "    config = log.config\n",
         ("../unit/broker/upkeep/test_retention_checks.py", "test_a_disk_that_failed_with_another_log"),
     ),
+    Mutant(
+        "what lies below the log start within a batch counts as damage",
+        "storage/log/served_damage.py",
+        "known.epoch_at(header.last_offset)",
+        "known.epoch_at(header.base_offset)",
+        ("../unit/broker/replication/test_stalled_followers.py", "test_a_log_that_begins_within_a_batch"),
+    ),
 ]

@@ -7,6 +7,8 @@ import trio
 from trio.testing import MockClock
 
 from strandline.protocol.errors import ErrorCode
+from strandline.storage.log.leader_epochs import UNDEFINED_EPOCH
+from strandline.storage.log.log_start import raise_log_start
 from support.replica_site import BROKER, T0, ReplicaSite, batch
 from support.storage_site import StorageSite
 
@@ -83,6 +85,20 @@ async def test_a_follower_that_is_only_slow_costs_a_look_and_nothing_else(
     assert partition.leadership.followers[2].stalled_fetches == 39
     await ask(leading, 1, offset=BATCH + 1)
     assert partition.leadership.followers[2].stalled_fetches == 0
+
+
+async def test_a_log_that_begins_within_a_batch_is_sound(site: ReplicaSite, autojump_clock: MockClock) -> None:
+    """Records of a batch were deleted. It stays whole, and the epochs of what lies below the log start are gone."""
+    await site.lead(epoch=2)
+    for count in (3, 1):
+        site.produce((T0, batch(count)), acks=1)
+    site.follow(2, 4)
+    site.follow(3, 4)
+    log = site.partition().log
+    assert raise_log_start(log, 2, 4)
+    assert log.epochs.epoch_at(0) == UNDEFINED_EPOCH
+    await ask(site, 40, offset=2)
+    assert not site.partition().failed
 
 
 async def test_a_follower_at_the_end_of_the_log_is_never_suspicious(
