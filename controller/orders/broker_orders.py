@@ -1,10 +1,11 @@
 """Which broker is told what: requests as values, derived from the context after ZooKeeper was written.
 
 `BrokerOrders` are what one broker still has to be told, by partition: a newer word on a partition replaces an older
-one, so what waits for a slow broker is bounded by the number of partitions. Their sequence on the wire: a broker that
+one, so what waits for a slow broker is bounded by the number of partitions. A partition of a topic that was made anew
+is another one: that a log of the earlier topic is to go remains to be said. Their sequence on the wire: a broker that
 is told something for the first time learns the metadata first (invariant 37: it must know where leaders live before it
 follows them); later LeaderAndIsr goes first, so that a new leader serves before clients are sent to it. StopReplica
-goes last.
+goes last, unless the log that it removes lies where another topic's is to be.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from strandline.protocol.types import NO_BROKER, TopicId, TopicPartition
 MAX_PARTITIONS_PER_REQUEST = 2000
 """Bounds the time that encoding, and handling on the other side, keeps an event loop."""
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -58,7 +60,7 @@ class BrokerOrders:
 
     leader_and_isr: dict[TopicPartition, tuple[TopicId, LeaderAndIsrPartitionState]] = field(default_factory=dict)
     metadata: dict[TopicPartition, tuple[TopicId, UpdateMetadataPartitionState]] = field(default_factory=dict)
-    stop: dict[TopicPartition, StopReplicaPartitionState] = field(default_factory=dict)
+    stop: dict[tuple[TopicPartition, TopicId], StopReplicaPartitionState] = field(default_factory=dict)
     is_cluster_wide: bool = False
     all_topics: list[str] | None = None
 
@@ -72,12 +74,12 @@ class BrokerOrders:
     def add(self, newer: BrokerOrders) -> None:
         """Merge what came later. The last word on a partition holds."""
         self.leader_and_isr.update(newer.leader_and_isr)
-        for topic_partition in newer.leader_and_isr:
-            self.stop.pop(topic_partition, None)
-        for topic_partition, stop in newer.stop.items():
+        for topic_partition, (topic_id, _) in newer.leader_and_isr.items():
+            self.stop.pop((topic_partition, topic_id), None)
+        for topic_partition, _ in newer.stop:
             if topic_partition not in newer.leader_and_isr:
                 self.leader_and_isr.pop(topic_partition, None)
-            self.stop[topic_partition] = stop
+        self.stop.update(newer.stop)
         self.metadata.update(newer.metadata)
         self.is_cluster_wide = self.is_cluster_wide or newer.is_cluster_wide
         if newer.all_topics is not None:
@@ -171,7 +173,7 @@ class OrderBuilder:
                 continue
             orders = self._orders_of(broker_id)
             orders.leader_and_isr.pop(topic_partition, None)
-            orders.stop[topic_partition] = StopReplicaPartitionState(
+            orders.stop[topic_partition, topic.topic_id] = StopReplicaPartitionState(
                 topic_partition.topic, topic.topic_id, topic_partition.partition, epoch, delete
             )
 
@@ -214,13 +216,23 @@ def requests_of(
     """The requests that say them, in the sequence in which they have to go. now_us: by the controller's monotonic
     clock."""
     sender = (controller_id, controller_epoch, broker_epoch)
+    roles = orders.leader_and_isr
+    in_the_way = {key: stop for key, stop in orders.stop.items() if key[0] in roles and roles[key[0]][0] != key[1]}
+    yield from _stop_replica(in_the_way, sender, now_us)
     if metadata_first:
         yield from _update_metadata(orders, sender, cluster_wide, now_us)
         yield from _leader_and_isr(orders, sender, cluster_wide, now_us)
     else:
         yield from _leader_and_isr(orders, sender, cluster_wide, now_us)
         yield from _update_metadata(orders, sender, cluster_wide, now_us)
-    for part in _slices(orders.stop):
+    others = {key: stop for key, stop in orders.stop.items() if key not in in_the_way}
+    yield from _stop_replica(others, sender, now_us)
+
+
+def _stop_replica(
+    stops: Mapping[tuple[TopicPartition, TopicId], StopReplicaPartitionState], sender: tuple[int, int, int], now_us: int
+) -> Iterator[Request]:
+    for part in _slices(stops):
         yield StopReplicaRequest(*sender, partition_states=list(part.values()), told_at_us=now_us)
 
 
@@ -274,7 +286,7 @@ def _update_metadata(
         )
 
 
-def _slices(mapping: dict[TopicPartition, T]) -> Iterator[dict[TopicPartition, T]]:
+def _slices(mapping: Mapping[K, T]) -> Iterator[dict[K, T]]:
     items = list(mapping.items())
     for start in range(0, len(items), MAX_PARTITIONS_PER_REQUEST):
         yield dict(items[start : start + MAX_PARTITIONS_PER_REQUEST])

@@ -1,4 +1,5 @@
-"""A bit of a replica's topic id flips while its broker is down. Its log is kept, and nothing acked is lost."""
+"""A bit of a replica's topic id flips while its broker is down. Its log is kept, and nothing acked is lost. What is
+left of an earlier topic of that name goes, though, where somebody has said that it is to go."""
 
 from __future__ import annotations
 
@@ -47,6 +48,21 @@ async def test_a_replica_that_was_away_begins_anew_and_fetches(autojump_clock) -
             await ledger.produce(producer, T0, [record])
         await check_at_the_end(cluster, ledger)
         assert stray_records(cluster) > 0
+
+
+async def test_a_replica_that_was_moved_away_goes_though_its_topic_was_made_anew_on_its_broker(autojump_clock) -> None:
+    """The controller does not reach that broker before."""
+    async with cluster_with_topic(replicas=(2, 3)) as (cluster, producer, ledger), cluster.admin() as admin:
+        await ledger.produce(producer, T0, numbered("earlier", 3))
+        cluster.cut_both(cluster.controller_id, 3)
+        await admin.alter_partition_reassignments({T0: [2, 1]})
+        await cluster.until(lambda: cluster.isr(T0) == [1, 2], "it is moved away")
+        await admin.delete_topics([T0.topic])
+        await admin.create_topic(T0.topic, assignments={0: [2, 3]})
+        cluster.network.heal()
+        await cluster.until(lambda: cluster.hosts(3, T0) and cluster.isr(T0) == [2, 3], "it is a replica again")
+        assert not [name for name in cluster.nodes[3].disk.listdir("/data") if name.endswith("-stray")]
+        assert [log.log_end_offset for log in cluster.logs(T0).values()] == [0, 0]
 
 
 @pytest.mark.parametrize("stopped", ["first", "last"])

@@ -11,6 +11,7 @@ FAST_FAIL_OVER = "test_fast_fail_over.py"
 FULL_DISKS = "test_full_disks.py"
 LATER_EPOCHS = "test_later_epochs.py"
 LIVES_IN_BETWEEN = "test_lives_in_between.py"
+ORDERS = "../unit/controller/orders/test_sender.py"
 ORDERLY_STOPS = "test_orderly_stops.py"
 NEW_REPLICAS = "test_new_replicas.py"
 REASONS = "test_reasons.py"
@@ -316,5 +317,20 @@ MUTANTS = [
         "        if repeat:\n",
         "        if not repeat:\n",
         transcript("r13_half_become_follower"),
+    ),
+    Mutant(
+        "a topic that is made anew takes back the deletion of an earlier replica",
+        "controller/orders/broker_orders.py",
+        "            self.stop.pop((topic_partition, topic_id), None)\n",
+        "            for key in [key for key in self.stop if topic_id and key[0] == topic_partition]:\n"
+        "                del self.stop[key]\n",
+        (STRAY_LOGS, "test_a_replica_that_was_moved_away"),
+    ),
+    Mutant(
+        "the log of an earlier topic goes last",
+        "controller/orders/broker_orders.py",
+        "    yield from _stop_replica(in_the_way, sender, now_us)\n",
+        "    in_the_way.clear()\n",
+        (ORDERS, "test_the_log_of_an_earlier_topic_goes"),
     ),
 ]

@@ -156,6 +156,26 @@ def test_a_deletion_cancels_the_role_that_waits_and_a_new_role_cancels_a_stop() 
     assert [type(request) for request in all_of(orders)] == [LeaderAndIsrRequest]
 
 
+def test_the_log_of_an_earlier_topic_goes_before_the_one_of_that_name_begins() -> None:
+    """A replica was moved away, and its broker has not heard of it yet when the topic is made anew, and deleted, and
+    made anew again."""
+    orders = BrokerOrders()
+    for topic_id in (b"1" * 16, b"2" * 16, b"3" * 16):
+        context = two_replicas()
+        context.topics = {"t": Topic("t", topic_id, {0: (1, 2)})}
+        role, stop = OrderBuilder(context), OrderBuilder(context)
+        role.leadership([TP])
+        orders.add(role.by_broker[2])
+        if topic_id != b"3" * 16:
+            stop.stop(2, [TP], delete=True)
+            orders.add(stop.by_broker[2])
+    for metadata_first in (True, False):
+        stops, role_of_the_last = all_of(orders, metadata_first)
+        assert isinstance(stops, StopReplicaRequest) and isinstance(role_of_the_last, LeaderAndIsrRequest)
+        assert [state.topic_id for state in stops.partition_states] == [b"1" * 16, b"2" * 16]
+        assert [topic.topic_id for topic in role_of_the_last.topic_states] == [b"3" * 16]
+
+
 @pytest.mark.parametrize(
     ("deleting", "delete", "epoch"), [(False, False, 3), (False, True, 3), (True, True, LEADER_EPOCH_TOPIC_DELETED)]
 )
