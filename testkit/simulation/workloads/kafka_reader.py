@@ -50,14 +50,15 @@ class Style(NamedTuple):
 @dataclass(eq=False)
 class Position:
     """Where the reading of one partition stands. offset: None: where the partition begins. epoch: of the record before
-    it. validated_epoch: of the leader that knows the position. refused: what was out of range, as its leader said."""
+    it. validated_epoch: of the leader that knows the position. refused: what was out of range, and which leader said
+    so."""
 
     stream: Stream
     reading: int
     offset: int | None = None
     epoch: int = NO_EPOCH
     validated_epoch: int = NO_EPOCH
-    refused: int | None = None
+    refused: tuple[int, Leader] | None = None
 
 
 @dataclass(eq=False)
@@ -167,9 +168,12 @@ class KafkaReader:
         )
         if part is None:
             return
-        if position.refused is not None and part.offset <= position.refused and self._is_fenced:
-            # A log start does not go back: so what was refused lay behind the end.
-            self._note_end(position, position.refused - 1, common_time(), is_bound=True)
+        if position.refused is not None and self._is_fenced:
+            refused, refused_by = position.refused
+            if part.offset <= refused and refused_by == leader:
+                # The start of one leader's log does not go back: so what was refused lay behind the end. The next
+                # leader may not have heard of a deletion that nobody was told is done.
+                self._note_end(position, refused - 1, common_time(), is_bound=True)
         position.offset, position.refused, position.validated_epoch = part.offset, None, leader.epoch
 
     @property
@@ -277,7 +281,7 @@ class KafkaReader:
         if not self._is_current() or self._leader(position) != leader or position.offset != wanted.offset:
             return code
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            position.refused = wanted.offset
+            position.refused = wanted.offset, leader
             self._move(position, None)
         elif code:
             self._is_outdated = True

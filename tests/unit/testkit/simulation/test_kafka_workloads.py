@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trio
@@ -18,12 +20,14 @@ from strandline.testkit.inspection import log_records, records_on
 from strandline.testkit.simulation.anomalies import Excuses, FinalLog, anomalies
 from strandline.testkit.simulation.god_view import GodView
 from strandline.testkit.simulation.history import Outcome, Stream
+from strandline.testkit.simulation.kafka_access import KafkaAccess, Leader
 from strandline.testkit.simulation.losses import Losses
 from strandline.testkit.simulation.options import TopicPlan, draw_options
 from strandline.testkit.simulation.state_rules import StateRules
 from strandline.testkit.simulation.workloads.kafka_consuming import consume_by_kafka
 from strandline.testkit.simulation.workloads.kafka_groups import read_in_kafka_groups
 from strandline.testkit.simulation.workloads.kafka_producing import produce_by_kafka
+from strandline.testkit.simulation.workloads.kafka_reader import KafkaReader, Readings, Style
 from strandline.testkit.simulation.workloads.kafka_watching import watch_end_offsets
 from strandline.testkit.simulation.workloads.table import Workload
 from strandline.testkit.simulation.world import TopicLife, World
@@ -108,6 +112,36 @@ async def test_a_consumer_reads_everything_once_though_leaders_move(seed: int, a
     assert not world.sometimes["kafka: truncations told"]
     watched = [end.offset for end in world.history.end_offsets if end.stream.tp == T0 and "watcher" in end.process]
     assert watched == sorted(watched) and watched[-1] == 20
+
+
+class _Begins(KafkaAccess):
+    """Who leads, and where the partition begins by him."""
+
+    def __init__(self, cluster: MemoryCluster, leader: Leader, offset: int) -> None:
+        super().__init__(cluster, "t")
+        self._leaders[0] = leader
+        self._offset = offset
+
+    async def ask(self, *_: object, **__: object) -> Any:
+        part = SimpleNamespace(error_code=0, offset=self._offset)
+        return SimpleNamespace(topics=[SimpleNamespace(partitions=[part])])
+
+
+@pytest.mark.parametrize(("leader", "begins_at", "ends"), [(1, 5, [37]), (1, 39, []), (2, 5, [])])
+async def test_what_was_out_of_range_lay_behind_the_end_only_of_the_log_that_began_before(
+    leader: int, begins_at: int, ends: list[int], autojump_clock: MockClock
+) -> None:
+    """The next leader may not know of a deletion that nobody was told is done."""
+    async with load(1) as world:
+        refused_by, asked = Leader(1, 7), Leader(leader, 6 + leader)
+        style = Style(12, has_sessions=False, tells_fetched_epoch=False, min_bytes=1, partition_max_bytes=1)
+        readings = Readings(world, "c", style, is_over=lambda: False)
+        reader = KafkaReader(readings, world.topics["t"], _Begins(world.cluster, asked, begins_at), starts={0: None})
+        position = reader.positions[0]
+        position.refused = 38, refused_by
+        await reader._begin(position, asked)
+        assert position.offset == begins_at
+        assert [end.offset for end in world.history.end_offsets if end.is_bound] == ends
 
 
 @pytest.mark.parametrize("seed", range(4))
