@@ -107,12 +107,21 @@ def main() -> None:
     """One of the processes."""
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Order)
     end_with_stdin(1)
+    _tune_garbage_collection()
     for seed in order.seeds:
         began_s = time.monotonic()
         report = order.plan.run(seed)
         result = result_of(report, order.plan, time.monotonic() - began_s)
         sys.stdout.buffer.write(msgspec.json.encode(result) + b"\n")
         sys.stdout.buffer.flush()
+
+
+def _tune_garbage_collection() -> None:
+    """What a run leaves is collected once, when it is over, and nothing is gone through then that lives for ever."""
+    import strandline.testkit.simulation.driver  # noqa: F401
+    from strandline.runtime.production import tune_garbage_collection
+
+    tune_garbage_collection()
 
 
 if __name__ == "__main__":
