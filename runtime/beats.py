@@ -1,7 +1,7 @@
 """Periodic work that shares one timer: what an idle broker costs is mostly its timers.
 
 A `trio.sleep` makes a cancel scope, a deadline and an exception each time; who waits here is woken by an event. One
-task sleeps, and only while somebody waits. Tasks share it that were started by one that had called `share_beats`: those
+task sleeps, from beat to beat, and only while somebody waits. Tasks share it that were started by one that had called `share_beats`: those
 of a broker, of which a simulation has several in one loop, each with a clock of its own.
 """
 
@@ -49,35 +49,31 @@ class _Beats:
         self.beat_s = beat_s
         self._waited_for: dict[int, trio.Event] = {}
         """Number of the beat → set then."""
-        self._sleep: trio.CancelScope | None = None
-        """Of the task that sleeps until the first of them; None where nobody waits."""
+        self._is_running = False
 
     async def wait(self, every: int) -> int:
         """Returns the number of the beat."""
         beat = (self._now() // every + 1) * every
-        event = self._waited_for.setdefault(beat, trio.Event())
-        if self._sleep is None:
-            self._sleep = trio.CancelScope(deadline=beat * self.beat_s)
-            trio.lowlevel.spawn_system_task(self._run, self._sleep, name="beats", context=copy_context())
-        elif beat * self.beat_s < self._sleep.deadline:
-            self._sleep.deadline = beat * self.beat_s
+        event = self._waited_for.get(beat)
+        if event is None:
+            event = self._waited_for[beat] = trio.Event()
+        if not self._is_running:
+            self._is_running = True
+            trio.lowlevel.spawn_system_task(self._run, name="beats", context=copy_context())
         await event.wait()
         return beat
 
-    async def _run(self, sleep: trio.CancelScope) -> None:
+    async def _run(self) -> None:
+        """From each beat to the next, whichever is waited for: in a broker there is always a task that waits for it."""
         try:
-            while True:
-                with sleep:
-                    await trio.sleep_forever()
+            while self._waited_for:
+                await trio.sleep_until((self._now() + 1) * self.beat_s)
                 now = self._now()
                 for beat in [beat for beat in self._waited_for if beat <= now]:
                     self._waited_for.pop(beat).set()
                 await trio.lowlevel.checkpoint()  # who was woken may wait again
-                if not self._waited_for:
-                    return
-                self._sleep = sleep = trio.CancelScope(deadline=min(self._waited_for) * self.beat_s)
         finally:
-            self._sleep = None
+            self._is_running = False
 
     def _now(self) -> int:
         """The number of the last beat."""

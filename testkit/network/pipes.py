@@ -154,7 +154,7 @@ class MemoryTransport:
             else:
                 pipe.pieces[0] = (arrival, data[len(part) :])
         pipe.unread_bytes -= taken
-        if self.other is not None:
+        if self.other is not None and self.other._writers:
             self.other.wake()  # the window opened
         if pipe.breaks_after_pieces and not pipe.pieces:
             self._network.break_connection(self, "dropped in the middle of the stream")
