@@ -1,8 +1,8 @@
 """Periodic work that shares one timer: what an idle broker costs is mostly its timers.
 
 A `trio.sleep` makes a cancel scope, a deadline and an exception each time; who waits here is woken by an event. One
-task sleeps, from beat to beat, and only while somebody waits. Tasks share it that were started by one that had called `share_beats`: those
-of a broker, of which a simulation has several in one loop, each with a clock of its own.
+task sleeps, from beat to beat, and only while somebody waits. Tasks share it that were started by one that had called
+`share_beats`: those of a broker, of which a simulation has several in one loop, each with a clock of its own.
 """
 
 from __future__ import annotations
