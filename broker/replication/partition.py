@@ -323,7 +323,9 @@ class Partition:
         The leader named the largest epoch ≤ ours that it knows, and its end. If we do not have that epoch, our own
         largest epoch below it decides how far down to go, and the next fetch asks again (KIP-279, KIP-320).
         Where the logs part below this one's start (only an unclean election does that) nothing of it is the leader's:
-        it begins anew where the leader's begins, or it would lack what the leader has below (invariant 2).
+        it begins anew where the leader's begins, or it would lack what the leader has below (invariant 2). So it does
+        where nothing above the leader's log start would be left: that may lie within a batch, which comes whole, and of
+        an earlier epoch the leader knows no other end than its log start, though the batch begins below.
         """
         log = self.log
         own_epoch, own_end = log.epoch_end_offset(diverging.epoch)
@@ -332,7 +334,8 @@ class Partition:
         else:
             target = self._follower_high_watermark  # no epoch in common: HW is all that is known
         target = min(target, log.log_end_offset)
-        if target < log.log_start_offset:
+        is_deleted_there = target <= leader_log_start and log.log_start_offset < leader_log_start
+        if target < log.log_start_offset or is_deleted_there:
             self.restart_at(leader_log_start)
         else:
             self.truncate_to(target)

@@ -434,4 +434,11 @@ MUTANTS = [
         ' is None:\n            raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"CRC-32C of the',
         transcript("r20_bit_flip"),
     ),
+    Mutant(
+        "a follower keeps what its leader has deleted where their logs part",
+        "broker/replication/partition.py",
+        "        if target < log.log_start_offset or is_deleted_there:\n",
+        "        if target < log.log_start_offset:\n",
+        transcript("r16_epoch_that_ends_below_the_log_start"),
+    ),
 ]
