@@ -18,6 +18,7 @@ from strandline.controller.controller_context import LiveBroker
 from strandline.controller.counts import ControllerCounts
 from strandline.controller.liveness.refusals import FalseAlarms
 from strandline.controller.orders.channel import ConnectToBroker
+from strandline.controller.standing_watches import StandingWatches
 from strandline.controller.term.controller_election import Won, try_to_be_elected
 from strandline.controller.term.succession import Succession
 from strandline.controller.term.term import Term
@@ -57,6 +58,7 @@ class Controller:
         self._now_ms = now_ms
         self._term: Term | None = None
         self._wake = trio.Event()
+        self._watches = StandingWatches()
         self.counts = ControllerCounts()
         false_alarms = FalseAlarms()
         self._succession = Succession(config, coordination, connect_to_broker, false_alarms, rng, log)
@@ -70,6 +72,7 @@ class Controller:
             state_change_log=state_change_log or log,
             false_alarms=false_alarms,
             counts=self.counts,
+            watches=self._watches,
         )
         coordination.add_session_listener(self._on_session)
 
@@ -152,6 +155,7 @@ class Controller:
         finally:
             served = term.was_active
             self._term = None
+            self._watches.end_term()
         return 0 if served else failures + 1
 
     def _backoff_seconds(self, failures: int) -> float:

@@ -23,6 +23,7 @@ import structlog
 from strandline.controller.agenda import ControllerFenced
 from strandline.controller.controller_context import LeaderAndIsr, LiveBroker, PartitionChange
 from strandline.controller.registrations import read_registrations
+from strandline.controller.standing_watches import StandingWatches
 from strandline.protocol import znodes
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.config.standing import read_overrides
@@ -66,17 +67,20 @@ class WriteResult:
 
 
 class ClusterStore:
-    """One term's door to ZooKeeper. `epoch`, `epoch_zk_version`: `/controller_epoch` as its election left it."""
+    """One term's door to ZooKeeper. `epoch`, `epoch_zk_version`: `/controller_epoch` as its election left it. watches:
+    of all terms."""
 
     def __init__(
         self,
         coordination: Coordination,
+        watches: StandingWatches,
         epoch: int,
         epoch_zk_version: int,
         inter_broker_listener: str,
         log: structlog.typing.FilteringBoundLogger,
     ) -> None:
         self._coordination = coordination
+        self._watches = watches
         self._epoch = epoch
         self._fence = Check(znodes.CONTROLLER_EPOCH_PATH, epoch_zk_version)
         self._inter_broker_listener = inter_broker_listener
@@ -94,19 +98,22 @@ class ClusterStore:
     async def children(self, path: str, watch: Watch) -> list[str]:
         """Names below a path and a watch on them. A path that is not there has none and is watched for."""
         try:
-            return await self._coordination.children(path, watch)
+            return await self._coordination.children(path, self._watches.of_children(path, watch))
         except NoNode:
-            if await self._coordination.exists(path, watch) is None:
+            if await self._exists(path, watch) is None:
                 return []
-            return await self._coordination.children(path, watch)
+            return await self._coordination.children(path, self._watches.of_children(path, watch))
 
     async def watch(self, path: str, watch: Watch) -> None:
         """A watch on a znode's data, be it there or not."""
-        await self._coordination.exists(path, watch)
+        await self._exists(path, watch)
+
+    async def _exists(self, path: str, watch: Watch) -> ZnodeStat | None:
+        return await self._coordination.exists(path, self._watches.of_data(path, watch))
 
     async def holds_controller(self, watch: Watch) -> bool:
         """Does `/controller` belong to this session?"""
-        stat = await self._coordination.exists(znodes.CONTROLLER_PATH, watch)
+        stat = await self._exists(znodes.CONTROLLER_PATH, watch)
         return stat is not None and stat.ephemeral_owner == self._coordination.session_id
 
     async def brokers(self, watch: Watch) -> dict[int, LiveBroker]:
@@ -184,7 +191,7 @@ class ClusterStore:
 
     async def watched(self, path: str, watch: Watch) -> Znode | None:
         """A znode that may be there or not, and a watch on it."""
-        if await self._coordination.exists(path, watch) is None:
+        if await self._exists(path, watch) is None:
             return None
         [znode] = await self._coordination.get_many([path])
         return znode

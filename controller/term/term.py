@@ -28,6 +28,7 @@ from strandline.controller.liveness.suspects import Suspects
 from strandline.controller.orders.channel import ConnectToBroker
 from strandline.controller.orders.sender import BrokerSender, Outbox
 from strandline.controller.reassignments.reassignment_store import ReassignmentStore
+from strandline.controller.standing_watches import StandingWatches
 from strandline.controller.store import ClusterStore
 from strandline.controller.term.controller_election import Won
 from strandline.controller.term.duties import Duties
@@ -69,6 +70,7 @@ class Term:
         state_change_log: structlog.typing.FilteringBoundLogger,
         false_alarms: FalseAlarms,
         counts: ControllerCounts,
+        watches: StandingWatches,
     ) -> None:
         self.broker_id = broker_id
         self.log = log.bind(controller_epoch=won.epoch)
@@ -80,7 +82,8 @@ class Term:
         self.failed_events = 0
         self.context = ControllerContext(epoch=won.epoch, epoch_zk_version=won.epoch_zk_version)
         self.store = ClusterStore(
-            coordination, won.epoch, won.epoch_zk_version, config.inter_broker_listener_name, self.log
+            *(coordination, watches, won.epoch, won.epoch_zk_version),
+            *(config.inter_broker_listener_name, self.log),
         )
         self.agenda = self.AGENDA(counts.queue_times)
         outbox = Outbox(self._make_sender, self._start_sender)

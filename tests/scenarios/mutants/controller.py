@@ -18,6 +18,7 @@ REASONS = "test_reasons.py"
 RECOVER = "test_recover.py"
 REFUSED_LOGS = "test_refused_logs.py"
 MENDED_STATES = "test_mended_states.py"
+STANDING_WATCHES = "../unit/controller/term/test_standing_watches.py"
 STOPPED_CONTROLLERS = "test_stopped_controllers.py"
 STRAY_LOGS = "test_stray_logs.py"
 SUSPICION = "../unit/controller/term/test_suspicion.py"
@@ -332,5 +333,19 @@ MUTANTS = [
         "    yield from _stop_replica(in_the_way, sender, now_us)\n",
         "    in_the_way.clear()\n",
         (ORDERS, "test_the_log_of_an_earlier_topic_goes"),
+    ),
+    Mutant(
+        "each term of a controller has watches of its own",
+        "controller/standing_watches.py",
+        "        return _standing(self._of_data, path, watch)\n",
+        "        return watch\n",
+        (STANDING_WATCHES, "test_who_is_elected_again"),
+    ),
+    Mutant(
+        "what a znode is watched for keeps an earlier term in memory",
+        "controller/standing_watches.py",
+        "            standing.watches.clear()\n",
+        "            standing.watches.copy()\n",
+        (STANDING_WATCHES, "test_who_is_elected_again"),
     ),
 ]
