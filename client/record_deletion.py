@@ -25,7 +25,7 @@ from strandline.protocol.messages import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from strandline.protocol.types import TopicId, TopicPartition
+from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 
 ALL_COMMITTED = -1
 _REASONS: Mapping[int, str] = {
@@ -77,6 +77,10 @@ class _Deletion:
         asked = self._offsets[tp]
         return asked if asked != ALL_COMMITTED else self._ends.get((self._topic_ids[tp.topic], tp), ALL_COMMITTED)
 
+    def _forget_end(self, tp: TopicPartition) -> None:
+        """It was told by the name, and may be that of another topic than the one that was asked for."""
+        self._ends.pop((self._topic_ids.get(tp.topic, NO_TOPIC_ID), tp), None)
+
     async def _learn_ends(self, leader: int, partitions: list[TopicPartition]) -> Outcomes:
         """Why it tells none, of each of which it does not."""
         if not partitions:
@@ -113,6 +117,8 @@ class _Deletion:
         for topic in answer.topics:
             for part in topic.partitions:
                 tp = TopicPartition(topic.name, part.partition_index)
+                if part.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
+                    self._forget_end(tp)
                 result = (
                     error_for(
                         part.error_code,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -110,14 +110,15 @@ async def test_a_broker_that_leaves_a_partition_out_of_its_answer_is_asked_again
 
 
 class TopicMadeAnew:
-    """Who is asked first has not heard of it yet. As `Attempts`, and as what describes the topic."""
+    """told, hosted: its id by those who describe it, and by its leader, one after the other. As `Attempts`, and as what
+    describes the topic."""
 
     last_error: Exception | None = None
     outcome_was_lost = False
     OLD, NEW = bytes(16 * [1]), bytes(16 * [2])
 
-    def __init__(self) -> None:
-        self.told = [self.OLD, self.NEW]
+    def __init__(self, told: Iterable[bytes], hosted: Iterable[bytes]) -> None:
+        self.told, self.hosted = [*told], [*hosted]
         self.ends = [10, 3]
         self.asked: list[tuple[bytes, int]] = []
 
@@ -136,12 +137,19 @@ class TopicMadeAnew:
             part = ListOffsetsPartitionResponse(0, 0, offset=self.ends.pop(0))
             return ListOffsetsResponse([ListOffsetsTopicResponse("t", [part])])
         self.asked.append((topic.topic_id, topic.partitions[0].offset))
-        code = ErrorCode.NONE if topic.topic_id == self.NEW else ErrorCode.UNKNOWN_TOPIC_ID
+        code = ErrorCode.NONE if topic.topic_id == self.hosted.pop(0) else ErrorCode.UNKNOWN_TOPIC_ID
         result = DeleteRecordsPartitionResult(0, code, topic.partitions[0].offset)
         return DeleteRecordsResponse([DeleteRecordsTopicResult("t", [result])])
 
 
-async def test_a_topic_that_was_made_anew_is_asked_for_by_its_new_id_and_its_own_end() -> None:
-    cluster = TopicMadeAnew()
+OLD, NEW = TopicMadeAnew.OLD, TopicMadeAnew.NEW
+
+
+@pytest.mark.parametrize(("told", "hosted"), [((OLD, NEW), (NEW, NEW)), ((NEW, NEW), (OLD, NEW))])
+async def test_a_topic_that_was_made_anew_is_asked_for_by_its_new_id_and_its_own_end(
+    told: tuple[bytes, bytes], hosted: tuple[bytes, bytes]
+) -> None:
+    """Who described it first has not heard of that yet, or who led it, and told the end by its name."""
+    cluster = TopicMadeAnew(told, hosted)
     assert await delete_records({T0: -1}, cast(Attempts, cluster), cluster.describe) == {T0: 3}
-    assert cluster.asked == [(cluster.OLD, 10), (cluster.NEW, 3)]
+    assert cluster.asked == [(told[0], 10), (NEW, 3)]
