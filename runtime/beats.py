@@ -60,7 +60,14 @@ class _Beats:
         if not self._is_running:
             self._is_running = True
             trio.lowlevel.spawn_system_task(self._run, name="beats", context=copy_context())
-        await event.wait()
+        try:
+            await event.wait()
+        except trio.Cancelled:
+            if not event.statistics().tasks_waiting:
+                self._waited_for.pop(
+                    beat, None
+                )  # or who has ended would have the others of a long wait wake for nobody
+            raise
         return beat
 
     async def _run(self) -> None:

@@ -2,7 +2,8 @@
 
 `BrokerOrders` are what one broker still has to be told, by partition: a newer word on a partition replaces an older
 one, so what waits for a slow broker is bounded by the number of partitions. A partition of a topic that was made anew
-is another one: that a log of the earlier topic is to go remains to be said. Their sequence on the wire: a broker that
+is another one: that a log of the earlier topic is to go remains to be said (of each topic that was moved away from the
+broker before it was deleted: else its deletion waits for the broker). Their sequence on the wire: a broker that
 is told something for the first time learns the metadata first (invariant 37: it must know where leaders live before it
 follows them); later LeaderAndIsr goes first, so that a new leader serves before clients are sent to it. StopReplica
 goes last, unless the log that it removes lies where another topic's is to be.

@@ -91,6 +91,7 @@ class Deletion:
         """What became of StopReplica: a replica is gone, or its broker cannot delete it yet."""
         if self._context.brokers.get(broker.broker_id) != broker:
             return  # the answer of an earlier life
+        # Of several topics of one name the last one is the one that there is: so orders came, and were answered.
         errors = {(each.topic_name, each.partition_index): each for each in response.partition_errors}
         refused = False
         for state in request.partition_states:

@@ -5,22 +5,33 @@
 | connections | those among brokers, and each has two ends |
 | waiters | fetches of followers; none waits for longer than it was to |
 | groups | no member, and nobody who was promised a place |
+| tasks | of clients none; of a broker no more of one kind than it has connections, or fetchers; one keeps its beats |
+| descriptors | of each file that is there one at most |
+| watches in ZooKeeper | of topics that are there; two at most of each znode, of a broker that is the controller, too |
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 import trio
+from trio.lowlevel import Task
 
 from strandline.broker.metrics.of_replication import OfPurgatories
+from strandline.protocol.znodes import TOPICS_PATH
 from strandline.testkit.clock import common_time
 from strandline.testkit.cluster import BrokerNode, MemoryCluster
+from strandline.testkit.node_tasks import NODE
 
 GONE_WITHIN_S = 30.0
 """Members that vanished are members until their session is over, and the others wait for them."""
+FETCHERS = 2
+"""Tasks of a broker that fetch from one other, at most."""
+WATCHES_OF_A_ZNODE = 2
+"""As a broker like all others, and as the controller."""
+CLIENTS = ("strandline.client.", "strandline.testkit.simulation.workloads.")
 LATE_S = 1.0
 LOOK_INTERVAL_S = 0.5
 
@@ -43,7 +54,46 @@ def _leftovers(cluster: MemoryCluster) -> Iterator[str]:
             yield f"{count} connections of {node} with {peer}"
     for each in cluster.nodes.values():
         if each.is_up:
-            yield from _of_broker(each, sum(count for (node, _), count in ends.items() if node == each.name))
+            own_ends = sum(count for (node, _), count in ends.items() if node == each.name)
+            yield from _of_broker(each, own_ends)
+            yield from _tasks_of(each, max(own_ends, FETCHERS * len(brokers)))
+            yield from _descriptors_of(each)
+            yield from _watches_of(each, cluster.zookeeper.tree.children(TOPICS_PATH))
+    yield from (f"a task of a client: {task.name}" for task in _tasks() if _is_clients(task))
+
+
+def _tasks() -> Iterator[Task]:
+    """All that there are in this run of trio."""
+    found = [root] if (root := trio.lowlevel.current_root_task()) is not None else []
+    for task in found:
+        found += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
+    yield from found
+
+
+def _is_clients(task: Task) -> bool:
+    return task.context.get(NODE) is None and task.name.startswith(CLIENTS)
+
+
+def _tasks_of(node: BrokerNode, most: int) -> Iterator[str]:
+    names = Counter(task.name for task in _tasks() if task.context.get(NODE) is node.tasks)
+    for name, count in names.items():
+        if count > (1 if name == "beats" else most):
+            yield f"{count} tasks {name} in {node.name}"
+
+
+def _descriptors_of(node: BrokerNode) -> Iterator[str]:
+    for path, count in Counter(node.disk.open_files()).items():
+        if count > 1 or not node.disk.exists(path):
+            yield f"{count} descriptors in {node.name} of {path}, which {'is there' if count > 1 else 'is gone'}"
+
+
+def _watches_of(node: BrokerNode, topics: Container[str]) -> Iterator[str]:
+    link = node.coordination.client.link if node.coordination is not None else None
+    for (_, path), watches in (link.watches if link is not None else {}).items():
+        if len(watches) > WATCHES_OF_A_ZNODE:
+            yield f"{len(watches)} watches of {path} by {node.name}"
+        elif path.startswith(f"{TOPICS_PATH}/") and path.split("/")[3] not in topics:
+            yield f"a watch of {path}, which is gone, by {node.name}"
 
 
 def _of_broker(node: BrokerNode, ends: int) -> Iterator[str]:

@@ -119,9 +119,9 @@ class Losses:
             self._note_left(stream, before[stream].keys(), brokers, is_damaged=stream in damaged)
 
     def note_departed(self, tp: TopicPartition, departed: Sequence[int]) -> None:
-        """These leave the ISR, and have to go. Who stays was asked by the controller and answered, or leads, or is the
-        last one in sync; but it may have died with its disk right before that, and nobody knows yet: then that disaster
-        takes what only those have who go."""
+        """These leave the ISR, and have to go: the controller says so, who asked who stays and was answered, or they
+        give up their own claim. Who stays may have died with its disk right before that, and nobody knows yet: then
+        that disaster takes what only those have who go."""
         staying = self._replicas(tp)
         for stream in [each for each in self._streams() if each.tp == tp]:
             found = [self._taken.get((broker, stream), (-NEVER_S, set())) for broker in staying]

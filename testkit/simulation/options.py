@@ -136,7 +136,7 @@ def draw_options(
         jitter_s=chance.choice((0.0, 0.01, 0.05)),
         zookeeper_latency_s=chance.choice((0.002, 0.02, 0.1)),
         disk_delay_s=chance.choice((0.0, 0.005, 0.02)),
-        beat_s=chance.choice((0.2, 0.5, 0.5, 0.5, 0.5)),
+        beat_s=chance.choice((0.1, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5)),
         clock_rates=tuple(1 + chance.choice((0, 0, 1e-5, -1e-4, 1e-3)) for _ in range(brokers)),
         wall_skews_ms=tuple(chance.choice((0, 0, 50, -2_000)) for _ in range(brokers)),
     )

@@ -74,13 +74,14 @@ class StateRules:
         if after.leader in before.elr and after.leader not in before.isr:
             self._world.sometimes["eligible replicas elected"] += 1
         joined = [member for member in after.isr if member not in before.isr]
-        self._note_departed(tp, before, after)
         if is_controllers:
+            self._note_departed(tp, before, after)
             is_election = after.leader_epoch > before.leader_epoch
             self._expect(is_election or not joined, tp, 35, f"is given members by the controller: {change}")
             return
         writer = self._writer(session_id)
         if before.without_claim(writer) == after:
+            self._note_departed(tp, before, after)
             self._world.sometimes["who may have lost data gives its claims up"] += 1
             return
         is_leaders = (after.leader, after.leader_epoch, writer) == (before.leader, before.leader_epoch, before.leader)

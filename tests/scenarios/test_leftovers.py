@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from contextvars import copy_context
+from functools import partial
 from typing import Any
 
+import pytest
 import trio
 from trio.testing import MockClock
 
 from strandline.broker.replication.purgatory import Waiter
 from strandline.protocol.types import TopicPartition
+from strandline.runtime.coordination import WatchEvent
 from strandline.testkit.cluster import CLIENT, MemoryCluster
+from strandline.testkit.node_tasks import NODE
 from strandline.testkit.simulation.leftovers import leftovers
 
 T0 = TopicPartition("t", 0)
@@ -80,3 +85,53 @@ async def test_who_waits_for_longer_than_it_was_to_is_found(autojump_clock: Mock
         cluster.broker(1).data.deadlines.enter(Overdue(), trio.current_time())
         (found,) = await leftovers(cluster)
         assert found.startswith("1 waiters in broker-1 whose time is over")
+
+
+async def test_a_task_of_a_client_is_found(autojump_clock: MockClock) -> None:
+    async with used_cluster() as cluster, trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep_forever, name="strandline.client.producer.TrioProducer.run")
+        assert await found_in(cluster) == ["a task of a client: strandline.client.producer.TrioProducer.run"]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("name", ["beats", "work for a client"])
+async def test_more_tasks_of_a_broker_than_it_needs_are_found(name: str, autojump_clock: MockClock) -> None:
+    async with used_cluster() as cluster:
+        context = copy_context()
+        context.run(NODE.set, cluster.nodes[1].tasks)
+        for _ in range(20):
+            trio.lowlevel.spawn_system_task(trio.sleep_forever, name=name, context=context)
+        assert await found_in(cluster) == [f"{21 if name == 'beats' else 20} tasks {name} in broker-1"]
+
+
+async def test_descriptors_that_nobody_needs_are_found(autojump_clock: MockClock) -> None:
+    async with used_cluster() as cluster:
+        disk = cluster.nodes[1].disk
+        disk.write("/data/gone", b"")
+        again = [disk.open("/data/meta.properties", read_only=True) for _ in range(2)], disk.open("/data/gone")
+        disk.unlink("/data/gone")
+        assert again and await found_in(cluster) == [
+            "1 descriptors in broker-1 of /data/gone, which is gone",
+            "2 descriptors in broker-1 of /data/meta.properties, which is there",
+        ]
+
+
+async def test_watches_that_nobody_needs_are_found(autojump_clock: MockClock) -> None:
+    async with used_cluster() as cluster:
+        coordination = cluster.nodes[2].coordination
+        assert coordination is not None
+        await coordination.exists("/brokers/topics/gone", watch=lambda event: None)
+        for number in range(3):
+            await coordination.children("/config", watch=partial(_unheard, number))
+        assert await found_in(cluster) == [
+            "3 watches of /config by broker-2",
+            "a watch of /brokers/topics/gone, which is gone, by broker-2",
+        ]
+
+
+def _unheard(number: int, event: WatchEvent) -> None:
+    """One of several that differ."""
+
+
+async def found_in(cluster: MemoryCluster) -> list[str]:
+    return sorted(each.partition(", 30 s")[0] for each in await leftovers(cluster))

@@ -176,7 +176,7 @@ CAUGHT = {
     "no fetch diverges": (14, "invariant 2"),
     "a new leader's log does not know its epoch": (1, "invariant 5"),
     "a repeated batch is appended again": (3, "duplicate"),
-    "producers are forgotten at a start": (5, "duplicate"),
+    "producers are forgotten at a start": (8, "duplicate"),
     "consumers read up to the end of the log": (1, "end-offset-regress"),
     "whoever lives may lead": (1, "invariant 34"),
     "an election within the epoch": (1, "invariant 34"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
 
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.protocol.znodes import PartitionStateZnode
+from strandline.runtime.coordination import SetData
 from strandline.storage.disk.checkpoints import LOG_START_OFFSETS
 from strandline.storage.log.log_start import raise_log_start
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
@@ -20,6 +22,7 @@ from strandline.testkit.simulation.losses import Losses
 from strandline.testkit.simulation.options import TopicPlan, draw_options
 from strandline.testkit.simulation.replicas import differences
 from strandline.testkit.simulation.rest import folders_left
+from strandline.testkit.simulation.state_rules import StateRules
 from strandline.testkit.simulation.workloads.changing_topics import create_topic
 from strandline.testkit.simulation.world import Head, World
 
@@ -164,6 +167,22 @@ async def test_what_only_those_have_who_go_is_gone_where_who_stays_lost_it_right
     monkeypatch.setattr(losses, "_replicas", lambda tp: [1])  # it is the only one that stays
     losses.note_departed(STREAM.tp, [2, 3])
     assert world.excuses.gone == ({b"%d" % number for number in range(5)} if is_gone else set())
+
+
+async def test_who_gives_up_its_claim_while_it_is_removed_has_departed(
+    world: World, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    god_view, departed = GodView(world), list[int]()
+    losses, tp, path = Losses(world, god_view), STREAM.tp, PartitionStateZnode.path("t", 0)
+    rules = StateRules(world, god_view, losses)
+    topic = world.topic_znode("t")
+    assert topic is not None
+    monkeypatch.setattr(losses, "note_departed", lambda _, brokers: departed.extend(brokers))
+    monkeypatch.setattr(world, "topic_znode", lambda _: msgspec.structs.replace(topic, removing_replicas={0: [2, 3]}))
+    monkeypatch.setattr(rules, "_writer", lambda _: 2)
+    before = world.states[tp] = PartitionStateZnode.decode(path, world.cluster.zookeeper.tree.get(path).data)
+    rules.applied([SetData(path, before.without_claim(2).encode(), version=1)], 0)
+    assert departed == [2] and not world.violations
 
 
 async def test_replicas_that_differ_are_told(world: World, autojump_clock: MockClock) -> None:
