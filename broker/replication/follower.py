@@ -441,7 +441,7 @@ class Fetcher:
             # 2 append, 3 HW
             high_watermark = partition.high_watermark
             if records:
-                partition.append_fetched(records, data.high_watermark)
+                partition.append_fetched(records, data.high_watermark, data.log_start_offset)
                 followers.replicas.traffic.replication_bytes_in += len(records)
             else:
                 partition.learn_high_watermark(min(data.high_watermark, partition.log.log_end_offset))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from strandline.broker.replication.leadership import FollowerProgress, IsrProposal, Leadership
+from strandline.broker.replication.leadership import UNKNOWN_OFFSET, FollowerProgress, IsrProposal, Leadership
 from strandline.broker.replication.purgatory import OffsetWaiters, ParkedFetch, Watch
 from strandline.broker.replication.topic_counts import TopicCounts
 from strandline.protocol.errors import ErrorCode
@@ -293,21 +293,24 @@ class Partition:
 
     # --- follower ----------------------------------------------------------------------------------------------
 
-    def append_fetched(self, records: memoryview, leader_high_watermark: int) -> None:
+    def append_fetched(
+        self, records: memoryview, leader_high_watermark: int, leader_log_start: int = UNKNOWN_OFFSET
+    ) -> None:
         """Append what the leader sent, then learn its HW: `min(leader's HW, own LEO)`, never backwards.
 
         Raises InvalidBatch when the batches do not continue this log, LogStorageError when the disk fails;
         CheckpointFirst: nothing happened yet.
         """
         assert self.leadership is None
-        if records and self.log.log_start_offset == self.log.log_end_offset:
+        if records and self.log.log_end_offset in (self.log.log_start_offset, leader_log_start):
             self._begin_within(records)
         log_end_offset = self.log.append_as_follower(records, self.leader_epoch) if records else self.log.log_end_offset
         self.learn_high_watermark(min(leader_high_watermark, log_end_offset))
 
     def _begin_within(self, records: memoryview) -> None:
-        """The leader's log start lies inside a batch, which comes whole: an empty log that waits for that offset begins
-        with the batch instead, and raises its log start when it is told the leader's."""
+        """The leader's log start lies inside a batch, which comes whole: a log that ends there begins with the batch
+        instead, and raises its log start when it is told the leader's. It is empty, or what it has is of an earlier
+        epoch, of which the leader knows no other end than its log start; all of that is deleted there."""
         first, end_offset = next(scan(records), (0, None))[1], self.log.log_end_offset
         if first is not None and first.base_offset < end_offset < first.next_offset:
             self.restart_at(first.base_offset)
@@ -324,8 +327,7 @@ class Partition:
         largest epoch below it decides how far down to go, and the next fetch asks again (KIP-279, KIP-320).
         Where the logs part below this one's start (only an unclean election does that) nothing of it is the leader's:
         it begins anew where the leader's begins, or it would lack what the leader has below (invariant 2). So it does
-        where nothing above the leader's log start would be left: that may lie within a batch, which comes whole, and of
-        an earlier epoch the leader knows no other end than its log start, though the batch begins below.
+        where it would end below the leader's log start: all of it is deleted there.
         """
         log = self.log
         own_epoch, own_end = log.epoch_end_offset(diverging.epoch)
@@ -334,8 +336,7 @@ class Partition:
         else:
             target = self._follower_high_watermark  # no epoch in common: HW is all that is known
         target = min(target, log.log_end_offset)
-        is_deleted_there = target <= leader_log_start and log.log_start_offset < leader_log_start
-        if target < log.log_start_offset or is_deleted_there:
+        if target < max(log.log_start_offset, leader_log_start):
             self.restart_at(leader_log_start)
         else:
             self.truncate_to(target)

@@ -435,10 +435,17 @@ MUTANTS = [
         transcript("r20_bit_flip"),
     ),
     Mutant(
-        "a follower keeps what its leader has deleted where their logs part",
+        "a follower that ends at its leader's log start forgets its producers",
         "broker/replication/partition.py",
-        "        if target < log.log_start_offset or is_deleted_there:\n",
-        "        if target < log.log_start_offset:\n",
+        "        if target < max(log.log_start_offset, leader_log_start):\n",
+        "        if target <= max(log.log_start_offset, leader_log_start):\n",
+        transcript("r17_known_though_its_logs_part_at_the_log_start"),
+    ),
+    Mutant(
+        "a log that ends at its leader's log start waits for the next batch",
+        "broker/replication/partition.py",
+        "        if records and self.log.log_end_offset in (self.log.log_start_offset, leader_log_start):\n",
+        "        if records and self.log.log_end_offset == self.log.log_start_offset:\n",
         transcript("r16_epoch_that_ends_below_the_log_start"),
     ),
 ]
