@@ -7,6 +7,8 @@ same watch in every term, and what that hears goes to who watches the znode in t
 
 from __future__ import annotations
 
+from weakref import WeakSet
+
 from strandline.runtime.coordination import Watch, WatchEvent
 
 
@@ -16,40 +18,42 @@ class StandingWatches:
     def __init__(self) -> None:
         self._of_data: dict[str, _StandingWatch] = {}
         self._of_children: dict[str, _StandingWatch] = {}
+        self._all = WeakSet[_StandingWatch]()
+        """Also those that the client has once more, since they were asked for again when they fired."""
 
     def of_data(self, path: str, watch: Watch) -> Watch:
         """For the client in place of `watch`, which is on the data of a znode."""
-        return _standing(self._of_data, path, watch)
+        return self._standing(self._of_data, path, watch)
 
     def of_children(self, path: str, watch: Watch) -> Watch:
         """For the client in place of `watch`, which is on the names below a znode."""
-        return _standing(self._of_children, path, watch)
+        return self._standing(self._of_children, path, watch)
 
     def end_term(self) -> None:
         """Nobody is told any more who watches by now."""
-        for standing in (*self._of_data.values(), *self._of_children.values()):
+        for standing in self._all:
             standing.watches.clear()
+
+    def _standing(self, known: dict[str, _StandingWatch], path: str, watch: Watch) -> _StandingWatch:
+        found = known.get(path)
+        if found is None:
+            found = known[path] = _StandingWatch(known, path)
+            self._all.add(found)
+        found.watches[watch] = None
+        return found
 
 
 class _StandingWatch:
     """Equal to itself only, so the client has it once. watches: those that are passed what it hears."""
 
-    def __init__(self, standing: dict[str, _StandingWatch], path: str) -> None:
+    def __init__(self, known: dict[str, _StandingWatch], path: str) -> None:
         self.watches: dict[Watch, None] = {}
-        self._standing = standing
+        self._known = known
         self._path = path
 
     def __call__(self, event: WatchEvent) -> None:
         """Once: then the client has forgotten it."""
-        if self._standing.get(self._path) is self:
-            del self._standing[self._path]
+        if self._known.get(self._path) is self:
+            del self._known[self._path]
         for watch in list(self.watches):
             watch(event)
-
-
-def _standing(standing: dict[str, _StandingWatch], path: str, watch: Watch) -> _StandingWatch:
-    found = standing.get(path)
-    if found is None:
-        found = standing[path] = _StandingWatch(standing, path)
-    found.watches[watch] = None
-    return found

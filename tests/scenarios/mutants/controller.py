@@ -337,7 +337,7 @@ MUTANTS = [
     Mutant(
         "each term of a controller has watches of its own",
         "controller/standing_watches.py",
-        "        return _standing(self._of_data, path, watch)\n",
+        "        return self._standing(self._of_data, path, watch)\n",
         "        return watch\n",
         (STANDING_WATCHES, "test_who_is_elected_again"),
     ),

@@ -8,7 +8,9 @@ from typing import Any
 
 from trio.testing import MockClock
 
+from strandline.controller.standing_watches import StandingWatches
 from strandline.protocol import znodes
+from strandline.runtime.coordination import WatchEvent
 
 
 async def test_who_is_elected_again_watches_each_znode_as_often_as_before(
@@ -45,3 +47,26 @@ async def test_what_was_watched_in_an_earlier_term_is_heard_in_the_next_one(
     topic = znodes.TopicZnode.decode(path, (await cluster.admin.get(path)).data)
     await cluster.admin.set(path, znodes.TopicZnode(topic.topic_id, {0: [1], 1: [1]}).encode(), -1)
     await cluster.until(lambda: len(controller.term.context.topics["t"].assignment) == 2)
+
+
+def test_a_watch_that_was_asked_for_again_while_it_fired_keeps_nothing_in_memory_either() -> None:
+    """The client has it once more, since the answer comes behind the event; the next request brings another one."""
+
+    class Looking:
+        times = 0
+
+        def look(self, event: WatchEvent) -> None:
+            self.times += 1
+
+    looking, watches = Looking(), StandingWatches()
+    gone = weakref.ref(looking)
+    first, again = (watches.of_data("/t", looking.look) for _ in range(2))
+    assert first is again
+    first(WatchEvent.CHANGED)
+    assert looking.times == 1
+    kept = {again, watches.of_data("/t", looking.look)}
+    assert len(kept) == 2
+    watches.end_term()
+    del looking
+    gc.collect()
+    assert gone() is None
