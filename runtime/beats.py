@@ -63,10 +63,9 @@ class _Beats:
         try:
             await event.wait()
         except trio.Cancelled:
-            if not event.statistics().tasks_waiting:
-                self._waited_for.pop(
-                    beat, None
-                )  # or who has ended would have the others of a long wait wake for nobody
+            # Where nobody else waits for it, the task would wake for nobody until then.
+            if self._waited_for.get(beat) is event and not event.statistics().tasks_waiting:
+                del self._waited_for[beat]
             raise
         return beat
 

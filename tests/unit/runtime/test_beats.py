@@ -99,6 +99,45 @@ async def test_who_comes_after_all_have_gone_is_woken_too(autojump_clock: MockCl
     assert trio.current_time() == pytest.approx(101.0, abs=0.5)
 
 
+async def test_who_comes_between_two_that_are_cancelled_is_woken(autojump_clock: MockClock) -> None:
+    share_beats()
+    go, scopes = trio.Event(), (trio.CancelScope(), trio.CancelScope())
+
+    async def wait(scope: trio.CancelScope) -> None:
+        with scope:
+            await next_beat(10.0)
+
+    async def come_late() -> None:
+        await go.wait()
+        await next_beat(10.0)
+
+    with trio.fail_after(60.0):
+        async with trio.open_nursery() as nursery:
+            for scope in scopes:
+                nursery.start_soon(wait, scope)
+            nursery.start_soon(come_late)
+            await trio.sleep(0.5)
+            scopes[0].cancel()
+            go.set()
+            scopes[1].cancel()
+
+
+async def test_the_timer_ends_with_the_last_who_waits(autojump_clock: MockClock) -> None:
+    share_beats()
+    with trio.move_on_after(0.25):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(next_beat, 60.0)
+            nursery.start_soon(next_beat, 60.0)
+    await trio.sleep(0.25)
+    assert "beats" not in {task.name for task in _system_tasks()}
+
+
+def _system_tasks() -> list[trio.lowlevel.Task]:
+    root = trio.lowlevel.current_root_task()
+    assert root is not None
+    return [task for nursery in root.child_nurseries for task in nursery.child_tasks]
+
+
 def test_each_node_of_a_simulation_has_beats_by_its_own_clock() -> None:
     woken: dict[str, list[float]] = {"one": [], "other": []}
 
