@@ -83,8 +83,9 @@ def _tasks_of(node: BrokerNode, most: int) -> Iterator[str]:
 
 def _descriptors_of(node: BrokerNode) -> Iterator[str]:
     for path, count in Counter(node.disk.open_files()).items():
-        if count > 1 or not node.disk.exists(path):
-            yield f"{count} descriptors in {node.name} of {path}, which {'is there' if count > 1 else 'is gone'}"
+        is_there = node.disk.exists(path)
+        if count > is_there:
+            yield f"{count} descriptors in {node.name} of {path}, which is {'there' if is_there else 'gone'}"
 
 
 def _watches_of(node: BrokerNode, topics: Container[str]) -> Iterator[str]:
