@@ -233,6 +233,11 @@ class MemoryDisk:
             return None
         return node.changes[-1].position, node.changes[-1].data
 
+    def names(self, path: str) -> list[str]:
+        """Of what a folder has, none where there is none; no operation, for who looks on."""
+        folder = self._find(path)
+        return sorted(folder.names) if isinstance(folder, Folder) else []
+
     def open_files(self) -> list[str]:
         """Paths of the files that are open in this life."""
         return sorted(file.path for file in self._open if not file._closed and file._life == self.life)

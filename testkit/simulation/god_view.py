@@ -139,6 +139,10 @@ class GodView:
         for key in [key for key in self._seen if key[0] == node]:
             del self._seen[key]
 
+    def high_watermark(self, tp: TopicPartition) -> int:
+        """The highest that is promised of its present life."""
+        return self._committed((tp, self._lives[tp])).high_watermark if tp in self._lives else 0
+
     def copies_left(self, tp: TopicPartition, left: Set[Copy], gone: Set[Copy], start_offset: int) -> set[Copy]:
         """left: some log has it; gone: a disaster took the last of them. Returns those that were committed.
         start_offset: where the last log begins. What was deleted below it no log has, perhaps, and who leads as a last

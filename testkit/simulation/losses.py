@@ -18,6 +18,7 @@ import trio
 
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.storage.disk.checkpoints import LOG_START_OFFSETS
+from strandline.storage.segments.segment import LOG_SUFFIX
 from strandline.testkit.clock import common_time
 from strandline.testkit.cluster import LOG_DIR, SESSION_TIMEOUT_MS
 from strandline.testkit.disk import MemoryDisk
@@ -51,7 +52,8 @@ class Losses:
 
     @property
     def lag_s(self) -> float:
-        return int(self._world.options.config["replica.lag.time.max.ms"]) / 1000
+        """So long a follower may lag behind and be in sync, at most: its leader looks twice in the time that it may."""
+        return 1.5 * int(self._world.options.config["replica.lag.time.max.ms"]) / 1000
 
     def strike(self, broker: int, seconds: float) -> None:
         now_s = common_time()
@@ -135,12 +137,14 @@ class Losses:
         gone = before - after.keys()
         served = {copy for copy, is_served in after.items() if is_served}
         start_offset = max((_log_start(disk, stream.tp) for disk in self._disks(stream.tp)), default=0)
+        promised = self._god_view.high_watermark(stream.tp)
         lost = self._god_view.copies_left(stream.tp, served, gone, start_offset)
+        is_promised_less = self._god_view.high_watermark(stream.tp) < promised
         left = {copy.value for copy in after}
         if not {*hit}.isdisjoint(self._replicas(stream.tp)):
             self._world.excuses.gone |= self._given_out_again(stream, before, after.keys())
         self._world.excuses.gone |= {copy.value for copy in gone if copy in lost or copy.value not in left}
-        if lost or (gone and is_damaged):
+        if lost or is_promised_less or (gone and is_damaged):
             self.disasters_s[stream].append(common_time())
             self._world.sometimes["records gone with their last copy"] += len(lost)
 
@@ -235,8 +239,12 @@ class Losses:
 
 
 def _log_start(disk: MemoryDisk, tp: TopicPartition) -> int:
-    """By the checkpoint, which is written before a deletion is acknowledged."""
+    """As a start would have it: by the checkpoint, which is written before a deletion is acknowledged, or by the first
+    segment, where that begins later."""
     path = f"{LOG_DIR}/{LOG_START_OFFSETS}"
     lines = disk.read(path).decode().splitlines() if disk.exists(path) else []
     found = [int(line.split()[2]) for line in lines if line.startswith(f"{tp.topic} {tp.partition} ")]
-    return max(found, default=0)
+    segments = [
+        int(name.removesuffix(LOG_SUFFIX)) for name in disk.names(f"{LOG_DIR}/{tp}") if name.endswith(LOG_SUFFIX)
+    ]
+    return max([*found, min(segments, default=0)])

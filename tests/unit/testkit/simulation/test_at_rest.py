@@ -22,6 +22,7 @@ from strandline.testkit.simulation.losses import Losses
 from strandline.testkit.simulation.options import TopicPlan, draw_options
 from strandline.testkit.simulation.replicas import differences
 from strandline.testkit.simulation.rest import folders_left
+from strandline.testkit.simulation.shadows import Copy
 from strandline.testkit.simulation.state_rules import StateRules
 from strandline.testkit.simulation.workloads.changing_topics import create_topic
 from strandline.testkit.simulation.world import Head, World
@@ -131,6 +132,24 @@ async def test_whatever_stood_where_a_disaster_took_the_end_of_a_log_is_gone_com
             cluster.crash(broker)
             cluster.replace_disk(broker)
     assert world.excuses.gone == {b"5", b"6", b"7", b"compacted away at 6", b"read at 7"}
+
+
+async def test_a_log_begins_with_its_first_segment_where_no_checkpoint_tells_of_it_yet(
+    world: World, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """What lies below was deleted, and is promised no more once a disaster has taken it from all others."""
+    god_view, cluster, starts = GodView(world), world.cluster, dict[TopicPartition, int]()
+
+    def copies_left(tp: TopicPartition, left: object, gone: object, start_offset: int) -> set[Copy]:
+        starts[tp] = start_offset
+        return set()
+
+    monkeypatch.setattr(god_view, "copies_left", copies_left)
+    disk, folder = cluster.nodes[1].disk, f"{LOG_DIR}/{STREAM.tp}"
+    disk.rename(f"{folder}/{0:020}.log", f"{folder}/{5:020}.log")
+    with Losses(world, god_view).by_disaster([3]):
+        cluster.crash(3)
+    assert (starts[STREAM.tp], starts[TopicPartition("c", 0)]) == (5, 0)
 
 
 async def test_what_only_a_former_replica_has_is_gone(world: World, autojump_clock: MockClock) -> None:

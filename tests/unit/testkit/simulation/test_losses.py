@@ -43,3 +43,17 @@ async def test_what_one_broker_alone_acknowledged_may_go_with_its_leadership(
     write = Write("p", STREAM, b"v", acks, at_s - 0.1, at_s, Outcome.OK, 7, told_by=told_by)
     world.history.writes.append(write)
     assert losses.weak() == ({b"v"} if may_be_lost else set())
+
+
+@pytest.mark.parametrize(("lag_times", "may_be_lost"), [(1.4, True), (1.6, False)])
+async def test_who_is_elected_may_lag_behind_until_the_leader_looks_again(
+    lag_times: float, may_be_lost: bool, autojump_clock: MockClock
+) -> None:
+    cluster = MemoryCluster()
+    world = World(draw_options(1, {}, ()), cluster, cluster.admin())
+    losses = Losses(world, GodView(world))
+    losses.note_leader(STREAM, 3, 0.0)
+    losses.note_leader(STREAM, 1, 50.0)
+    at_s = 50.0 - lag_times * int(world.options.config["replica.lag.time.max.ms"]) / 1000
+    world.history.writes.append(Write("p", STREAM, b"v", 1, at_s - 0.1, at_s, Outcome.OK, 7, told_by=3))
+    assert losses.weak() == ({b"v"} if may_be_lost else set())
