@@ -66,7 +66,7 @@ soak: setup ## property tests, crash points, orders of blows, the cluster under 
 soak-cluster: setup ## only the cluster: a broker killed every 30 s (MINUTES=10)
 	$(PYTHON) tests/soak/cluster_soak.py --minutes $(or $(MINUTES),10) $(SOAK)
 
-soak-history: setup ## every fault on real processes, and what clients were told of a million records judged (SEED=1, SOAK="--records 100000")
+soak-history: setup ## faults of many kinds on real processes, and what clients were told of a million records judged (SEED=1, SOAK="--records 100000")
 	$(PYTHON) tests/soak/history_soak.py --seed $(SEED) $(SOAK)
 
 soak-moves: setup ## partitions moved under load, brokers and controllers killed meanwhile (SEED=1, SOAK="--records 100000")

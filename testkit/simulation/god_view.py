@@ -1,4 +1,5 @@
-"""Oracles that see every log at once, after each event that matters (safety.md §1: 1–5, 10, 14, 16, 21).
+"""Oracles that see every log at once, after each event that matters (safety.md §1: 1, 2, 5, 14, 21; by way of 2 also 3
+and 4).
 
 ```
  Log._write, truncate_…       ──> shadow of that log        ┐

@@ -68,6 +68,7 @@ class Options:
     def lines(self) -> list[str]:
         faults = ", ".join(f"{kind} ×{weight}" for kind, weight in self.weights.items() if weight)
         rates = ", ".join(f"{(rate - 1) * 1e6:+.0f} ppm" for rate in self.clock_rates)
+        skews = ", ".join(f"{skew_ms:+} ms" for skew_ms in self.wall_skews_ms)
         return [
             f"seed {self.seed}: {self.brokers} brokers, {self.length_s:g} s",
             *(f"topic {topic}" for topic in self.topics),
@@ -76,7 +77,7 @@ class Options:
             f"workloads: {', '.join(self.workloads) or 'producers and consumers only'}",
             f"a record every {self.write_pause_s:g} s; latency {self.latency_s * 1e3:g} ms + {self.jitter_s * 1e3:g}, "
             f"to ZooKeeper {self.zookeeper_latency_s * 1e3:g} ms; disk {self.disk_delay_s * 1e3:g} ms, "
-            f"beats {self.beat_s * 1e3:g} ms; clocks {rates}",
+            f"beats {self.beat_s * 1e3:g} ms; clocks {rates}; wall clocks {skews}",
         ]
 
 

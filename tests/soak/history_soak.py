@@ -1,5 +1,5 @@
-"""`make soak-history`: everything that can be done to real processes is done to them, and what clients were told of a
-million records is judged as a history.
+"""`make soak-history`: what happens to processes is done to real ones, and what clients were told of a million records
+is judged as a history.
 
     python tests/soak/history_soak.py [--records 1000000] [--seed 1] [--brokers 4] [--script FILE] [--keep DIR]
                                       [--output json]

@@ -24,3 +24,8 @@ def test_which_faults_and_workloads_there_may_be_changes_nothing_else_that_a_see
 
 def test_without_kinds_there_are_no_faults() -> None:
     assert not any(draw_script(draw_options(seed, {}, ())) for seed in range(20))
+
+
+def test_what_was_drawn_for_each_clock_is_printed() -> None:
+    options = replace(draw_options(1, {}, ()), clock_rates=(1.0, 1.001, 1.0), wall_skews_ms=(0, 50, -2_000))
+    assert options.lines()[-1].endswith("clocks +0 ppm, +1000 ppm, +0 ppm; wall clocks +0 ms, +50 ms, -2000 ms")
