@@ -117,7 +117,8 @@ def main() -> None:
 
 
 def _tune_garbage_collection() -> None:
-    """What a run leaves is collected once, when it is over, and nothing is gone through then that lives for ever."""
+    """What a run leaves is collected once, when it is over, and nothing is gone through then that lives for ever: the
+    simulator among it, so it is imported before."""
     import strandline.testkit.simulation.driver  # noqa: F401
     from strandline.runtime.production import tune_garbage_collection
 

@@ -2,7 +2,7 @@
 
 What is sent goes from the page cache to the socket unseen (sendfile), so a flipped bit shows first at the receiver,
 who refuses the batch and asks for it again. All that is checked at a receiver is checked here, and the epoch, which
-lies outside of the CRC: every batch must carry the one that the epoch cache has for its offset.
+lies outside of the CRC: every batch must carry the one that the epoch cache has for its last offset.
 """
 
 from __future__ import annotations

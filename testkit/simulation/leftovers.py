@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 import trio
 from trio.lowlevel import Task
@@ -47,7 +47,7 @@ async def leftovers(cluster: MemoryCluster) -> list[str]:
 
 
 def _leftovers(cluster: MemoryCluster) -> Iterator[str]:
-    ends = Counter(cluster.network.ends())
+    ends, tasks = Counter(cluster.network.ends()), _tasks()
     brokers = {node.name for node in cluster.nodes.values()}
     for (node, peer), count in ends.items():
         if not {node, peer} <= brokers:
@@ -56,26 +56,26 @@ def _leftovers(cluster: MemoryCluster) -> Iterator[str]:
         if each.is_up:
             own_ends = sum(count for (node, _), count in ends.items() if node == each.name)
             yield from _of_broker(each, own_ends)
-            yield from _tasks_of(each, max(own_ends, FETCHERS * len(brokers)))
+            yield from _tasks_of(each, tasks, max(own_ends, FETCHERS * len(brokers)))
             yield from _descriptors_of(each)
             yield from _watches_of(each, cluster.zookeeper.tree.children(TOPICS_PATH))
-    yield from (f"a task of a client: {task.name}" for task in _tasks() if _is_clients(task))
+    yield from (f"a task of a client: {task.name}" for task in tasks if _is_clients(task))
 
 
-def _tasks() -> Iterator[Task]:
+def _tasks() -> list[Task]:
     """All that there are in this run of trio."""
     found = [root] if (root := trio.lowlevel.current_root_task()) is not None else []
-    for task in found:
+    for task in found:  # which grows meanwhile
         found += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
-    yield from found
+    return found
 
 
 def _is_clients(task: Task) -> bool:
     return task.context.get(NODE) is None and task.name.startswith(CLIENTS)
 
 
-def _tasks_of(node: BrokerNode, most: int) -> Iterator[str]:
-    names = Counter(task.name for task in _tasks() if task.context.get(NODE) is node.tasks)
+def _tasks_of(node: BrokerNode, tasks: Iterable[Task], most: int) -> Iterator[str]:
+    names = Counter(task.name for task in tasks if task.context.get(NODE) is node.tasks)
     for name, count in names.items():
         if count > (1 if name == "beats" else most):
             yield f"{count} tasks {name} in {node.name}"
