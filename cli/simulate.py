@@ -81,8 +81,8 @@ def simulate(
     told is held against every disk. The same seed has the same digest on any machine. What does not hold is a finding,
     a line each, and exit code 1.
 
-    A script has when, what, to whom and for how long: `1.5 kill 2 for 4`, `3 cut 1>3 for 12`, `9.4 pause controller
-    for 8`. What was struck already is passed over, so any part of a script is one."""
+    A script has when, what, to whom, for how long, and how where there is a choice: `1.5 kill 2 for 4`, `3 cut 1>3 for
+    12`, `9.4 kill at disk 2 for 8: roll`. What was struck already is passed over, so any part of a script is one."""
     if list_faults:
         return _list_faults(as_json=output == "json")
     numbers = _seeds(seed, seeds, given)
@@ -160,10 +160,13 @@ def _list_faults(*, as_json: bool) -> None:
     from strandline.testkit.simulation.faults.table import KINDS, targets_text
 
     if as_json:
-        kinds = {name: {"targets": targets_text(kind), "about": kind.about} for name, kind in KINDS.items()}
+        kinds = {
+            name: {"targets": targets_text(kind), "about": kind.about, "ways": kind.ways}
+            for name, kind in KINDS.items()
+        }
         return show_json("simulate", faults=kinds)
-    rows = [(name, targets_text(kind), kind.about) for name, kind in KINDS.items()]
-    show_table(("fault", "done to", "what it does"), rows)
+    rows = [(name, targets_text(kind), kind.about, ", ".join(kind.ways)) for name, kind in KINDS.items()]
+    show_table(("fault", "done to", "what it does", "one of"), rows)
 
 
 # --- One run ---------------------------------------------------------------------------------------------------
@@ -300,7 +303,7 @@ def _show_several(
 
 
 def _show_fields(results: Sequence[Result], **more: object) -> None:
-    from strandline.cli.simulate_text import fault_rows, sum_of_sometimes
+    from strandline.cli.simulate_text import fault_rows, never_reached, sum_of_sometimes
     from strandline.testkit.simulation.faults.table import KINDS
 
     names = ("kind", "struck", "runs", "without_findings", "with_findings")
@@ -309,5 +312,6 @@ def _show_fields(results: Sequence[Result], **more: object) -> None:
         runs=msgspec.to_builtins(results),
         faults=[dict(zip(names, row, strict=True)) for row in fault_rows(results, KINDS)],
         sometimes=sum_of_sometimes(results),
+        never_reached=never_reached(results),
         **more,
     )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import platform
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+import strandline
 from strandline import __version__
 from strandline.cli.simulate_run import Result
 from strandline.cli.tables import show_table
@@ -21,8 +25,25 @@ if TYPE_CHECKING:
     from strandline.testkit.simulation.options import Options
 
 
+NAMED_MAX = 5
+
+
 def versions_line() -> str:
-    return f"strandline {__version__}, Python {platform.python_version()}, trio {version('trio')}"
+    """What a digest depends on, besides the seed and the options."""
+    versions = f"Python {platform.python_version()}, trio {version('trio')}"
+    return f"strandline {__version__} (sources {sources_digest()}), {versions}"
+
+
+def sources_digest() -> str:
+    """Of all that is run, whether it was installed or stands in a working tree."""
+    told, root = hashlib.sha256(), Path(strandline.__file__).parent
+    for folder, folders, names in os.walk(root, followlinks=True):
+        folders.sort()
+        for name in sorted(names):
+            if name.endswith(".py"):
+                path = Path(folder, name)
+                told.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
+    return told.hexdigest()[:12]
 
 
 def head_lines(options: Options, case: Case) -> list[str]:
@@ -62,6 +83,9 @@ def show_batch(results: Sequence[Result], kinds: Iterable[str], real_s: float) -
     show_table(columns, [tuple(map(str, row)) for row in rows], columns[1:])
     show_sometimes(results)
     show_findings(results)
+    if missed := never_reached(results):
+        named = ", ".join(missed[:NAMED_MAX]) + (f" and {len(missed) - NAMED_MAX} more" * (len(missed) > NAMED_MAX))
+        click.echo(f"never reached: {named}")
     failed = [result for result in results if result.findings]
     for result in failed:
         click.echo(f"again: {result.replay}")
@@ -89,8 +113,16 @@ def sum_of_sometimes(results: Iterable[Result]) -> Counter[str]:
     return total
 
 
+def never_reached(results: Iterable[Result]) -> list[str]:
+    """What many seeds should reach, and these did not: of that they prove nothing."""
+    from strandline.testkit.simulation.counters import ALWAYS_REACHED
+
+    total = sum_of_sometimes(results)
+    return [name for name in ALWAYS_REACHED if not total[name]]
+
+
 def show_sometimes(results: Sequence[Result]) -> None:
-    """What is rare, and how often it was reached; what is known to be rare and was not has 0."""
+    """What is rare, and how often it was reached."""
     columns = ("sometimes", "times", "runs")
     rows = [
         (name, f"{count:,}", str(sum(result.sometimes.get(name, 0) > 0 for result in results)))

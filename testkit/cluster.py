@@ -382,6 +382,10 @@ class MemoryCluster(ClusterView):
         """What that broker believes that it leads; nothing where it does not run."""
         return {tp for tp, partition in self._hosted(broker_id).items() if partition.leadership is not None}
 
+    def offline_logs(self, broker_id: int) -> set[TopicPartition]:
+        """Of which that broker says so; nothing where it does not run."""
+        return {tp for tp, partition in self._hosted(broker_id).items() if partition.failed}
+
     def _hosted(self, broker_id: int) -> Mapping[TopicPartition, Partition]:
         node = self.nodes[broker_id]
         data = getattr(node.broker, "data", None)

@@ -99,14 +99,17 @@ class InlineSession:
 
 class VirtualWallClock:
     """`WallClock` that moves with the common time. `skew_ms` may be changed at any time: the operator sets it.
-    rate: how fast it goes where nobody sets it."""
+    stands_at_ms: what it shows as long as it stands still. rate: how fast it goes where nobody sets it."""
 
     def __init__(self, *, skew_ms: int = 0, start_ms: int = EPOCH_MS, rate: float = 1.0) -> None:
         self.skew_ms = skew_ms
+        self.stands_at_ms: int | None = None
         self._start_ms = start_ms
         self._rate = rate
 
     def now_ms(self) -> int:
+        if self.stands_at_ms is not None:
+            return self.stands_at_ms
         return self._start_ms + round(common_time() * self._rate * 1000) + self.skew_ms
 
 

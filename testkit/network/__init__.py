@@ -18,7 +18,9 @@ Rules:
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import random
 from collections import deque
 
@@ -64,6 +66,8 @@ class MemoryListener:
             if self.pending:
                 if self.accept_errors:
                     raise self.accept_errors.popleft()
+                if self._network.node(self.node).lacks_descriptors:
+                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
                 return self.pending.popleft()
             await self.changed.park()
 
@@ -86,7 +90,7 @@ class MemoryNode:
         self.host = host
         self.reach_timeout_s = math.inf
         self.down = False
-        self.refuses = self.takes_nobody = False
+        self.refuses = self.takes_nobody = self.lacks_descriptors = False
         self._network = network
 
     async def connect(self, address: Address) -> MemoryTransport:
@@ -258,6 +262,8 @@ class MemoryNetwork:
         await trio.lowlevel.checkpoint()
         if node.down:
             raise CannotConnect(f"cannot connect to {address}: node {node.name} is down")
+        if node.lacks_descriptors:
+            raise CannotConnect(f"cannot connect to {address}: {os.strerror(errno.EMFILE)}")
         target = self._owner_of(node, address)
         with trio.move_on_after(node.reach_timeout_s) as reaching:
             await self._get_through(node, address, target)

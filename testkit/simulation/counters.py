@@ -17,6 +17,9 @@ from strandline.broker.replication.leadership import Leadership
 from strandline.protocol.errors import ErrorCode
 from strandline.runtime.coordination import ConnectionLost, SessionExpired
 from strandline.storage.producers.states import ProducerStates
+from strandline.testkit.simulation.faults.of_brokers import IDENTITIES
+from strandline.testkit.simulation.faults.of_disks import FILLED
+from strandline.testkit.simulation.faults.places import DISK_PLACES, WRITES
 from strandline.testkit.simulation.wrapping import Wrap, wrapped
 from strandline.testkit.zookeeper.server import MemoryZooKeeper
 
@@ -56,6 +59,11 @@ ALWAYS_REACHED = (
     "damage was mended by the broker",
     "a damaged log was removed",
     "kafka member: joined",
+    "a file was not opened for want of descriptors",
+    *(f"a foreign disk was refused: {key}" for key in IDENTITIES),
+    *(f"no room: {place}" for place in FILLED),
+    *(f"ended at an operation of the disk: {place}" for place in DISK_PLACES),
+    *(f"killed at a write to ZooKeeper: {write}" for write in WRITES),
 )
 """Above zero in a batch of seeds, or the simulator does not reach what it is there for."""
 

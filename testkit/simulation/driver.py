@@ -23,6 +23,7 @@ from strandline.testkit.node_tasks import NodeTasks
 from strandline.testkit.simulation.counters import count_events, counting
 from strandline.testkit.simulation.faults.striking import Strikes
 from strandline.testkit.simulation.faults.table import KINDS, draw_script
+from strandline.testkit.simulation.fences import Fences
 from strandline.testkit.simulation.findings import ended_by
 from strandline.testkit.simulation.god_view import GodView
 from strandline.testkit.simulation.history import NEVER_S, History
@@ -108,7 +109,7 @@ class _Run:
         losses = Losses(world, god_view)
         world.cluster.zookeeper.tree.on_apply = StateRules(world, god_view, losses).applied
         try:
-            with world.until_violation, god_view.watching(), counting(world.sometimes):
+            with world.until_violation, god_view.watching(), Fences(world).watching(), counting(world.sometimes):
                 await self._live(losses, clock)
         finally:
             self.ended_s = clock.now_s

@@ -1,12 +1,12 @@
 """What is done to the cluster, as data: a list of faults with their times, which can be printed, read, cut shorter.
 
 ```
-  3.250 power 2 for 4.1: any
+  3.250 kill at disk 2 for 4.1: roll
   7.000 cut 1>3 for 12
   9.400 pause controller for 8
 ```
-Each line: when (seconds since the run began), what, to whom (a broker's id, `controller`, `all`, `zookeeper`, `client`,
-a link `1>3` or `1-3`), for how long until it is undone, and what else there is to say. A fault whose target is struck
+Each line: when (seconds since the run began), what, to whom (a broker's id, `controller`, `all`, a link `1>3` or
+`1-3`), for how long until it is undone, and how, where its kind leaves a choice. A fault whose target is struck
 already, or does not run, is passed over: so any part of a script is one.
 """
 
@@ -20,9 +20,9 @@ from typing import NamedTuple
 LINE = re.compile(
     r"""\s*(?P<at_s>\d+(\.\d+)?)
     \s+(?P<kind>[a-z][a-z -]*?)
-    (\s+(?P<target>\d+([>-]\d+)?|controller|all|zookeeper|client))?
+    (\s+(?P<target>\d+([>-]\d+)?|controller|all))?
     (\s+for\s+(?P<seconds>\d+(\.\d+)?))?
-    (:\s*(?P<detail>.*\S))?\s*""",
+    (:\s*(?P<how>.*\S))?\s*""",
     re.VERBOSE,
 )
 
@@ -37,13 +37,14 @@ class Fault(NamedTuple):
     target: str = ""
     seconds: float = 0.0
     """Until it is undone: a broker returns, a link heals."""
-    detail: str = ""
+    how: str = ""
+    """One of the choices that its kind leaves; empty: chance takes one."""
 
     def __str__(self) -> str:
         target = f" {self.target}" if self.target else ""
         seconds = f" for {self.seconds:g}" if self.seconds else ""
-        detail = f": {self.detail}" if self.detail else ""
-        return f"{self.at_s:9.3f} {self.kind}{target}{seconds}{detail}"
+        how = f": {self.how}" if self.how else ""
+        return f"{self.at_s:9.3f} {self.kind}{target}{seconds}{how}"
 
 
 @dataclass(slots=True)
@@ -75,7 +76,7 @@ def read_script(text: str) -> tuple[Fault, ...]:
                 found["kind"],
                 found["target"] or "",
                 float(found["seconds"] or 0.0),
-                found["detail"] or "",
+                found["how"] or "",
             )
         )
     return tuple(sorted(faults))

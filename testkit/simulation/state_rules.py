@@ -87,13 +87,23 @@ class StateRules:
         is_leaders = (after.leader, after.leader_epoch, writer) == (before.leader, before.leader_epoch, before.leader)
         self._expect(is_leaders, tp, 26, f"is written by {writer} without a check of the controller's epoch: {change}")
         for member in joined:
-            self._check_join(tp, member, operations, change)
+            self._check_join(tp, member, after, operations, change)
 
-    def _check_join(self, tp: TopicPartition, member: int, operations: Sequence[Operation], change: str) -> None:
+    def _check_join(
+        self, tp: TopicPartition, member: int, after: PartitionStateZnode, operations: Sequence[Operation], change: str
+    ) -> None:
         path = BrokerIncarnationZnode.path(member)
         self._expect(_checks(operations, path), tp, 10, f"grows without a check of who joins: {change}")
         lacking = self._god_view.lacks(member, tp)
         self._expect(lacking is None, tp, 10, f"grows by {member}, which lacks {lacking}: {change}")
+        cluster = self._world.cluster
+        if not cluster.leads(after.leader, tp) or not cluster.hosts(member, tp):
+            return
+        end_offset, leader = cluster.partition(member, tp).log.log_end_offset, cluster.partition(after.leader, tp)
+        begin = leader.leadership.epoch_start_offset if leader.leadership is not None else 0
+        if leader.leader_epoch == after.leader_epoch:
+            text = f"grows by {member}, which ends at {end_offset}, before the epoch begins at {begin}: {change}"
+            self._expect(end_offset >= begin, tp, 10, text)
 
     def _note_departed(self, tp: TopicPartition, before: PartitionStateZnode, after: PartitionStateZnode) -> None:
         topic = self._world.topic_znode(tp.topic)

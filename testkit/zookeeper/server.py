@@ -69,12 +69,12 @@ class MemoryZooKeeper:
     """The server. `tree` may be read by tests at any time; change it through a client."""
 
     def __init__(self, *, latency_s: float | Callable[[], float] = 0.0) -> None:
-        """latency_s: of a round trip; half of it each way. A function is asked for each message (draw from a seeded
-        stream)."""
+        """latency_s: of a round trip; half of it each way; may be set at any time. A function is asked for each message
+        (draw from a seeded stream)."""
         self.tree = ZnodeTree()
         self.up = True
         self.sessions: dict[int, Session] = {}
-        self._latency_s = latency_s
+        self.latency_s = latency_s
         self._clients: dict[MemoryCoordination, ClientSide] = {}
         self._watching: dict[tuple[WatchKind, str], dict[Link, None]] = {}
         self._agenda = Agenda("in-memory ZooKeeper")
@@ -216,7 +216,7 @@ class MemoryZooKeeper:
                 self._send_event(client.link, kind, raised)
 
     def _one_way_s(self) -> float:
-        return (self._latency_s if isinstance(self._latency_s, int | float) else self._latency_s()) / 2
+        return (self.latency_s if isinstance(self.latency_s, int | float) else self.latency_s()) / 2
 
     # -- connections and sessions
 

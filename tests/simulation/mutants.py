@@ -119,6 +119,17 @@ OWN = [
         NOTHING,
     ),
     Mutant(
+        "what is watched was read before",
+        "controller/store.py",
+        "            return await self._coordination.children(path, self._watches.of_children(path, watch))\n"
+        "        except NoNode:\n",
+        "            names = await self._coordination.children(path)\n"
+        "            await self._coordination.children(path, self._watches.of_children(path, watch))\n"
+        "            return names\n"
+        "        except NoNode:\n",
+        NOTHING,
+    ),
+    Mutant(
         "the high watermark follows the fastest",
         "broker/replication/leadership.py",
         "            if progress.log_end_offset < candidate:\n                candidate = progress.log_end_offset\n",
@@ -137,12 +148,15 @@ NAMED = (
     "a leader does not say where the logs part",
     "a follower below its leader's log start waits for what is gone",
     "whoever is reached again counts as dead until it is started",
-)
-NOT_YET = (
     "no check of the epoch's start when the ISR grows",
     "the high watermark over the committed ISR only",
     "fetches of an older epoch are served",
     "answers to an older epoch are appended",
+    "an order to an earlier life is obeyed",
+    "a late deletion takes the log of the topic that was made anew",
+    "a cleaning goes beyond what is committed",
+)
+NOT_YET = (
     "a new leadership does not know who is eligible",
     "a leader forgets whom it removed below the minimum",
     "who joins below the minimum is measured by a high watermark that stands still",

@@ -23,8 +23,10 @@ RARER = {
     "disks were full",
     "full disks were used again",
     "ISR writes met another leader or epoch",
+    "a file was not opened for want of descriptors",
 }
-"""So few seeds need not reach these."""
+RARER_PLACES = ("a foreign disk was refused: ", "no room: ", "ended at ", "killed at ")
+"""So few seeds need not reach these: `strandline simulate --seeds` tells of more of them what they did not."""
 sometimes: Counter[str] = Counter()
 
 
@@ -42,4 +44,8 @@ def test_nothing_is_found_and_two_processes_see_the_same(first: int) -> None:
 
 def test_these_seeds_reach_what_the_oracles_are_there_for() -> None:
     """After the others, in the same process."""
-    assert not [name for name in ALWAYS_REACHED if not sometimes[name] and name not in RARER]
+    assert not [name for name in ALWAYS_REACHED if not sometimes[name] and not is_rarer(name)]
+
+
+def is_rarer(name: str) -> bool:
+    return name in RARER or name.startswith(RARER_PLACES)

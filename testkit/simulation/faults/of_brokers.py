@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import re
+
 import trio
 
+from strandline.storage.manager.identity import META_PROPERTIES
+from strandline.testkit.cluster import LOG_DIR, StartFailed
 from strandline.testkit.disk.model import lose_everything
 from strandline.testkit.node import NodeDied
+from strandline.testkit.simulation.faults.places import (
+    ANYWHERE,
+    DISK_PLACES,
+    OPERATIONS_PASSED_MAX,
+    PASSED_MAX,
+    WAITED_S,
+    WRITES,
+    WRITES_PASSED_MAX,
+    is_write,
+)
 from strandline.testkit.simulation.faults.striking import FaultKind, Strikes
 from strandline.testkit.simulation.script import Fault
 from strandline.testkit.zookeeper.client import Request
 
-JUMPS_MS = (3_600_000, -3_600_000, 315_360_000_000)
-OPERATIONS_BEFORE_MAX = 40
-CHANGES = frozenset(["pwritev", "truncate", "fsync", "rename", "unlink", "makedirs", "fsync_dir", "open", "reserve"])
-"""Between two others of a disk's operations a crash finds what the first one left."""
+HOUR_MS, TEN_YEARS_MS = 3_600_000, 315_360_000_000
+JUMPS_MS = {"+1 h": HOUR_MS, "-1 h": -HOUR_MS, "+10 y": TEN_YEARS_MS, "-10 y": -TEN_YEARS_MS}
+STANDS_STILL = "stands still"
+IDENTITIES = ("broker.id", "cluster.id")
 
 
 async def kill(strikes: Strikes, fault: Fault) -> None:
@@ -57,6 +71,28 @@ async def old_backup(strikes: Strikes, fault: Fault) -> None:
     await _return(strikes, fault)
 
 
+async def wrong_identity(strikes: Strikes, fault: Fault) -> None:
+    """Until an operator puts the right disk in, no start may succeed, or change the one that is there."""
+    (broker,) = strikes.brokers(fault)
+    node, key = strikes.cluster.nodes[broker], strikes.how(fault)
+    strikes.cluster.crash(broker)
+    path = f"{LOG_DIR}/{META_PROPERTIES}"
+    right = node.disk.read(path) if node.disk.exists(path) else b""
+    if key.encode() not in right:  # it was killed before it was anybody's
+        return await _return(strikes, fault)
+    node.disk.write(path, re.sub(rf"^{re.escape(key)}=.*$".encode(), f"{key}=77".encode(), right, flags=re.MULTILINE))
+    foreign = node.disk.content()
+    try:
+        await strikes.cluster.start_broker(broker)
+        strikes.world.violated(f"foreign-disk: broker {broker}: starts, though {key} is another one")
+    except StartFailed:
+        strikes.world.sometimes[f"a foreign disk was refused: {key}"] += 1
+    if changed := [each for each, content in node.disk.content().items() if foreign.get(each) != content]:
+        strikes.world.violated(f"foreign-disk: broker {broker}: its start changed {changed}")
+    node.disk.write(path, right)
+    await _return(strikes, fault)
+
+
 async def pause(strikes: Strikes, fault: Fault) -> None:
     for broker in (brokers := strikes.brokers(fault)):
         strikes.cluster.pause(broker)
@@ -66,32 +102,38 @@ async def pause(strikes: Strikes, fault: Fault) -> None:
 
 
 async def clock(strikes: Strikes, fault: Fault) -> None:
-    jump_ms = strikes.chance(fault).choice(JUMPS_MS)
-    for node in strikes.nodes(fault):
-        node.wall_clock.skew_ms += jump_ms
+    jump_ms = JUMPS_MS.get(how := strikes.how(fault), 0)
+    clocks = [node.wall_clock for node in strikes.nodes(fault)]
+    for each in clocks:
+        each.skew_ms += jump_ms
+        each.stands_at_ms = each.now_ms() if how == STANDS_STILL else None
     await trio.sleep(fault.seconds)
-    for node in strikes.nodes(fault):
-        node.wall_clock.skew_ms -= jump_ms
+    for each in clocks:
+        each.skew_ms -= jump_ms
+        each.stands_at_ms = None
 
 
 async def kill_at_zookeeper(strikes: Strikes, fault: Fault) -> None:
     """Before or after ZooKeeper has applied what it writes next."""
     (broker,) = strikes.brokers(fault)
     client, chance = strikes.cluster.coordination(broker).client, strikes.chance(fault)
-    writes, when_done, met = chance.randint(1, 4), chance.random() < 0.5, trio.Event()
+    write, when_done, met = strikes.how(fault), chance.random() < 0.5, trio.Event()
+    left = chance.randint(0, WRITES_PASSED_MAX if write == ANYWHERE else PASSED_MAX)
 
     def on_write(request: Request, is_done: bool) -> bool:
-        nonlocal writes
-        writes -= is_done == when_done
-        if writes or met.is_set():
+        nonlocal left
+        if is_done != when_done or met.is_set() or not is_write(request, write):
+            return True
+        left -= 1
+        if left >= 0:
             return True
         met.set()
-        strikes.world.sometimes["killed at a write to ZooKeeper"] += 1
+        strikes.world.sometimes[f"killed at a write to ZooKeeper: {write}"] += 1
         strikes.cluster.crash(broker)
         return False
 
     strikes.at_writes[client] = on_write
-    with trio.move_on_after(fault.seconds):
+    with trio.move_on_after(fault.seconds + WAITED_S):
         await met.wait()
     del strikes.at_writes[client]
     await _return(strikes, fault)
@@ -108,17 +150,18 @@ async def power_at_disk(strikes: Strikes, fault: Fault) -> None:
 async def _end_at_disk(strikes: Strikes, fault: Fault, *, loses_power: bool) -> None:
     """Between two operations on its disk."""
     (broker,) = strikes.brokers(fault)
-    node = strikes.cluster.nodes[broker]
-    disk, left, met = node.disk, strikes.chance(fault).randint(1, OPERATIONS_BEFORE_MAX), trio.Event()
+    node, how = strikes.cluster.nodes[broker], strikes.how(fault)
+    place, disk, met = DISK_PLACES[how], node.disk, trio.Event()
+    left = strikes.chance(fault).randint(0, OPERATIONS_PASSED_MAX if how == ANYWHERE else PASSED_MAX)
 
     def on_operation(operation: str, path: str) -> None:
         nonlocal left
-        if operation not in CHANGES or met.is_set() or not node.is_up:
+        if not place.has(operation, path) or met.is_set() or not node.is_up:
             return
         left -= 1
-        if left == 0:
+        if left < 0:
             met.set()
-            strikes.world.sometimes["ended between two operations of the disk"] += 1
+            strikes.world.sometimes[f"ended at an operation of the disk: {how}"] += 1
             if loses_power:
                 _lose_power(strikes, fault)
             else:
@@ -126,7 +169,7 @@ async def _end_at_disk(strikes: Strikes, fault: Fault, *, loses_power: bool) -> 
             raise NodeDied(f"{node.name} ended at {operation} {path}")
 
     disk.on_operation = on_operation
-    with trio.move_on_after(fault.seconds):
+    with trio.move_on_after(fault.seconds + WAITED_S):
         await met.wait()
     disk.on_operation = None
     await _return(strikes, fault)
@@ -148,15 +191,17 @@ async def _return(strikes: Strikes, fault: Fault) -> None:
 
 
 ONE = ("1",)
+CLOCKS, PLACES = (*JUMPS_MS, STANDS_STILL), tuple(DISK_PLACES)
 KINDS = {
     "kill": FaultKind(kill, ("1", "1", "controller", "all"), "SIGKILL; the broker returns after the fault's time"),
     "stop": FaultKind(stop, ("1", "1", "controller"), "SIGTERM: an orderly stop"),
     "power": FaultKind(power, ("1", "1", "all"), "machines lose power: of what was not synced anything may survive"),
     "wipe": FaultKind(wipe, ONE, "killed, and back with an empty disk"),
     "old backup": FaultKind(old_backup, ONE, "killed, and back with its disk of a while ago"),
+    "wrong identity": FaultKind(wrong_identity, ONE, "killed; its disk is another broker's or cluster's", IDENTITIES),
     "pause": FaultKind(pause, ("1", "1", "controller"), "SIGSTOP, and SIGCONT after the fault's time"),
-    "clock": FaultKind(clock, ("1", "1", "all"), "the wall clock jumps by an hour or ten years, and back"),
-    "kill at zookeeper": FaultKind(kill_at_zookeeper, ("1", "controller"), "killed before or after a write to it"),
-    "kill at disk": FaultKind(kill_at_disk, ONE, "killed between two operations of its disk"),
-    "power at disk": FaultKind(power_at_disk, ONE, "loses power between two operations of its disk"),
+    "clock": FaultKind(clock, ("1", "1", "all"), "the wall clock jumps, or stands still, and is right again", CLOCKS),
+    "kill at zookeeper": FaultKind(kill_at_zookeeper, ("1", "controller"), "killed before or after a write", WRITES),
+    "kill at disk": FaultKind(kill_at_disk, ONE, "killed between two operations of its disk", PLACES),
+    "power at disk": FaultKind(power_at_disk, ONE, "loses power between two of them", PLACES),
 }

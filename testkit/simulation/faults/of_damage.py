@@ -15,6 +15,7 @@ import trio
 
 from strandline.protocol.records import HEADER_BYTES, BatchHeader, InvalidBatch, scan
 from strandline.protocol.types import TopicPartition
+from strandline.storage.segments.segment import LOG_SUFFIX
 from strandline.testkit.cluster import LOG_DIR
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.simulation.anomalies import offsets_stream
@@ -31,7 +32,7 @@ UNCHECKED_BYTES = (*range(8), *range(12, 16))
 """Of a batch: its base offset and its epoch, which no checksum covers and whoever reads believes. What becomes of an
 epoch is in R20 (`tests/scenarios/r20_bit_flip_in_an_epoch.txt`)."""
 DAMAGES_MAX = 3
-SEGMENT_GONE, COMPANION_DAMAGED = 0.1, 0.3
+SEGMENT_GONE, SEGMENT_TWICE, COMPANION_DAMAGED = 0.1, 0.1, 0.3
 """How often, beside flips in a log."""
 AWAY_S = (0.3, 3.0)
 MENDED_WITHIN_S = 3.0
@@ -78,9 +79,14 @@ def _damage_something(world: World, broker: int, chance: random.Random) -> None:
     is_first = not any(each.startswith(f"{folder}/") for each in logs[: logs.index(path)])
     if how < SEGMENT_GONE and not is_first:  # the first one is gone after retention, too
         disk.unlink(path)
-        base_offset = int(path.rpartition("/")[2].removesuffix(".log"))
+        base_offset = int(path.rpartition("/")[2].removesuffix(LOG_SUFFIX))
         _note(world, broker, Damage(_stream_of(world, path), "segment gone", path, base_offset))
-    elif how < SEGMENT_GONE + COMPANION_DAMAGED and companions:
+    elif how < SEGMENT_GONE + SEGMENT_TWICE and len(batches := list(_batches(disk.read(path)))) > 1:
+        position, header = chance.choice(batches[1:])
+        path, content = f"{folder}/{header.base_offset:020}{LOG_SUFFIX}", disk.read(path)[position:]
+        disk.write(path, content)
+        _note(world, broker, Damage(_stream_of(world, path), "segment twice", path, header.base_offset, added=content))
+    elif how < SEGMENT_GONE + SEGMENT_TWICE + COMPANION_DAMAGED and companions:
         _damage_companion(world, disk, chance, chance.choice(companions))
     else:
         _flip_in_log(world, broker, chance, path)
@@ -133,7 +139,7 @@ def _logs(disk: MemoryDisk) -> list[str]:
         for entry in disk.scandir(LOG_DIR)
         if entry.is_dir and FOLDER.fullmatch(entry.name)
         for name in disk.listdir(f"{LOG_DIR}/{entry.name}")
-        if name.endswith(".log") and disk.read(path := f"{LOG_DIR}/{entry.name}/{name}")
+        if name.endswith(LOG_SUFFIX) and disk.read(path := f"{LOG_DIR}/{entry.name}/{name}")
     )
 
 

@@ -7,6 +7,8 @@ import trio
 from strandline.testkit.simulation.faults.striking import FaultKind, Strikes
 from strandline.testkit.simulation.script import Fault
 
+SLOW_S = 5.0
+
 
 async def expire(strikes: Strikes, fault: Fault) -> None:
     (broker,) = strikes.brokers(fault)
@@ -54,6 +56,15 @@ async def lag(strikes: Strikes, fault: Fault) -> None:
         strikes.cluster.zookeeper.catch_up(client)
 
 
+async def slow(strikes: Strikes, fault: Fault) -> None:
+    zookeeper = strikes.cluster.zookeeper
+    if zookeeper.latency_s == SLOW_S:
+        return
+    before, zookeeper.latency_s = zookeeper.latency_s, SLOW_S
+    await trio.sleep(fault.seconds)
+    zookeeper.latency_s = before
+
+
 async def down(strikes: Strikes, fault: Fault) -> None:
     zookeeper = strikes.cluster.zookeeper
     if not zookeeper.up:
@@ -71,5 +82,6 @@ KINDS = {
     "zookeeper reply": FaultKind(reply, ("",), "the next write is applied, and its answer lost"),
     "zookeeper request": FaultKind(request, ("",), "the next write is lost"),
     "zookeeper lag": FaultKind(lag, ("1",), "its server shows what was, until it writes"),
+    "zookeeper slow": FaultKind(slow, ("",), "each of its answers takes 5 s"),
     "zookeeper down": FaultKind(down, ("",), "for everybody"),
 }

@@ -92,6 +92,10 @@ class Strikes:
         """Whatever else there is to decide about it; the same in each shorter script."""
         return self.world.chance(str(fault))
 
+    def how(self, fault: Fault) -> str:
+        """Which of the ways of its kind."""
+        return fault.how or self.chance(fault).choice(self._kinds[fault.kind].ways)
+
     async def start(self, broker: int) -> None:
         """Until it serves."""
         for _ in range(STARTS_MAX):
@@ -111,8 +115,10 @@ Strike = Callable[[Strikes, Fault], Awaitable[None]]
 @dataclass(frozen=True)
 class FaultKind:
     """targets: what it may be done to; the more often, the more often it is drawn: a broker (`1`), a link (`1>2`,
-    `1-2`), `all`, the `controller`, or nobody (empty). about: one line for people."""
+    `1-2`), `all`, the `controller`, or nobody (empty). about: one line for people. ways: how it may be done, where that
+    is to be chosen; drawn as targets are."""
 
     strike: Strike
     targets: tuple[str, ...]
     about: str
+    ways: tuple[str, ...] = ()

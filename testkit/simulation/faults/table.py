@@ -21,16 +21,18 @@ KINDS: dict[str, FaultKind] = {
 
 def draw_script(options: Options) -> tuple[Fault, ...]:
     """The faults of a run whose length and chances are drawn."""
-    chance = random.Random(f"{options.seed}/script")
+    chance, ways = random.Random(f"{options.seed}/script"), random.Random(f"{options.seed}/ways")
     names, weights = list(options.weights), list(options.weights.values())
     count = round(options.faults_per_minute * options.length_s / 60)
     faults = []
     for _ in range(count):
         name = chance.choices(names, weights)[0]
         broker, other = map(str, chance.sample(range(1, options.brokers + 1), 2))
-        target = chance.choice(KINDS[name].targets).translate({ord("1"): broker, ord("2"): other})
+        kind = KINDS[name]
+        target = chance.choice(kind.targets).translate({ord("1"): broker, ord("2"): other})
         at_s, seconds = chance.uniform(0, options.length_s), chance.uniform(0.1, options.longest_fault_s)
-        faults.append(Fault(round(at_s, 3), name, target, round(seconds, 2)))
+        how = ways.choice(kind.ways) if kind.ways else ""
+        faults.append(Fault(round(at_s, 3), name, target, round(seconds, 2), how))
     return tuple(sorted(faults))
 
 
@@ -52,7 +54,11 @@ def _wrong_with(fault: Fault, brokers: int) -> str:
         return f"there is no broker {unknown[0]}, the last one is {brokers}"
     sign = "-" if "-" in fault.target else ">"
     form = {0: fault.target, 1: "1", 2: f"1{sign}2"}[len(dict.fromkeys(named))]
-    return "" if form in kind.targets else f"it is done to {targets_text(kind)}"
+    if form not in kind.targets:
+        return f"it is done to {targets_text(kind)}"
+    if fault.how and fault.how not in kind.ways:
+        return f"'{fault.how}' says nothing to '{fault.kind}'" + (f", but {', '.join(kind.ways)}" if kind.ways else "")
+    return ""
 
 
 def targets_text(kind: FaultKind) -> str:

@@ -22,6 +22,7 @@ from strandline.cli.simulate_run import Plan, Result
 from strandline.cli.simulate_text import fault_rows
 from strandline.testkit.simulation import TRIED_TRIO, driver
 from strandline.testkit.simulation.driver import Report, _Run
+from strandline.testkit.simulation.counters import ALWAYS_REACHED
 from strandline.testkit.simulation.faults.table import KINDS
 from strandline.testkit.simulation.history import History
 from strandline.testkit.simulation.options import Options
@@ -65,6 +66,7 @@ def test_kinds_of_faults_are_listed_with_what_they_do(shell: Any) -> None:
     assert told["kill"] == {
         "targets": "one broker, by its number or the controller or all",
         "about": KINDS["kill"].about,
+        "ways": [],
     }
 
 
@@ -213,6 +215,7 @@ def test_the_batch_says_which_faults_were_struck_and_what_came_of_it(
         ("stop", 0, 0, 0, 0),
     ]
     monkeypatch.setattr(simulate_processes, "run_all", lambda *_, **__: iter(results))
+    missed = [name for name in ALWAYS_REACHED if name != "elections"]
     ran = shell("simulate", "--seeds", "1-3", "--faults", "kill,cut")
     assert ran.code == 1
     assert ran.out.split("\n", 1)[1] == (
@@ -228,6 +231,7 @@ def test_the_batch_says_which_faults_were_struck_and_what_came_of_it(
         "FINDING TIMES RUNS FIRST-SEED\n"
         "a       3     2    2\n"
         "d       1     1    2\n"
+        f"never reached: {', '.join(missed[:5])} and {len(missed) - 5} more\n"
         "again: again 2\nagain: again 3\n"
         "3 seeds, 2 with findings; 30.0 simulated seconds in 0.1 s, ×300, ×5 in one process\n"
     )

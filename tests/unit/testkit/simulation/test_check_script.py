@@ -17,7 +17,8 @@ def test_whatever_a_seed_draws_can_be_done() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["1 kill all for 2", "1 pause controller for 8", "1 zookeeper down for 2", "1 drop 1>3"]
+    "line",
+    ["1 kill all for 2", "1 pause controller for 8", "1 zookeeper down for 2", "1 drop 1>3", "1 kill at disk 2: roll"],
 )
 def test_what_can_be_done_is_let_through(line: str) -> None:
     check_script(read_script(line), 3)
@@ -35,7 +36,9 @@ def test_what_can_be_done_is_let_through(line: str) -> None:
         ("1 pause all", "it is done to one broker, by its number or the controller"),
         ("1 pause 1>2", "it is done to one broker, by its number or the controller"),
         ("1 isolate", "it is done to one broker, by its number"),
-        ("1 kill zookeeper", "it is done to one broker, by its number or the controller or all"),
+        ("1 kill", "it is done to one broker, by its number or the controller or all"),
+        ("1 kill 2: roll", "'roll' says nothing to 'kill'"),
+        ("1 wrong identity 2: rack", "'rack' says nothing to 'wrong identity', but broker.id, cluster.id"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_the_run(line: str, why: str) -> None:

@@ -12,7 +12,7 @@ FAULTS = st.builds(
     Fault,
     st.integers(0, 10**6).map(lambda number: number / 1000),
     st.sampled_from(["kill", "cut both", "slow-disk"]),
-    st.sampled_from(["", "2", "1>3", "2-1", "controller", "all", "zookeeper", "client"]),
+    st.sampled_from(["", "2", "1>3", "2-1", "controller", "all"]),
     st.integers(0, 10**5).map(lambda number: number / 100),
     st.sampled_from(["", "any", "rename *.swap", "7: once more"]),
 )
