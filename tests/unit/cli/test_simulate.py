@@ -21,8 +21,8 @@ from strandline.cli.simulate_processes import compare, run_all
 from strandline.cli.simulate_run import Plan, Result
 from strandline.cli.simulate_text import fault_rows
 from strandline.testkit.simulation import TRIED_TRIO, driver
-from strandline.testkit.simulation.driver import Report, _Run
 from strandline.testkit.simulation.counters import ALWAYS_REACHED
+from strandline.testkit.simulation.driver import Report, _Run
 from strandline.testkit.simulation.faults.table import KINDS
 from strandline.testkit.simulation.history import History
 from strandline.testkit.simulation.options import Options
