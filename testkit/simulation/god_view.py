@@ -20,6 +20,8 @@ from typing import Any
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.records.batch import scan
 from strandline.protocol.types import TopicId, TopicPartition
+from strandline.storage.cleaning.plan import Result
+from strandline.storage.cleaning.takeover import LentSegments
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.node_tasks import NODE
@@ -51,7 +53,7 @@ class GodView:
             Wrap(Log, "_write", self._write),
             Wrap(Log, "truncate_to", self._truncate),
             Wrap(Log, "truncate_fully_and_start_at", partial(self._truncate, keeps=False)),
-            Wrap(Log, "segments_replaced", self._replace),
+            Wrap(LentSegments, "take_over", self._replace),
             Wrap(LogManager, "delete", self._delete),
             Wrap(Partition, "become_leader", self._lead),
             *(Wrap(Partition, name, self._advance) for name in ADVANCING),
@@ -83,16 +85,22 @@ class GodView:
             return
         self.world.sometimes["records were cut off"] += 1
         committed = self.committed.get(life)
-        if committed is None or committed.is_compacted or not self._is_in_sync(log.topic_partition):
+        if committed is None or not self._is_in_sync(log.topic_partition):
             return
+        kept_from = max(kept_from, committed.compacted_below)
         lost = [entry for entry in dropped if committed.has(entry) and entry.base_offset >= kept_from]
         if lost:
             self._violated(log, f"is in sync and cuts off {lost[0]}, which is committed", 1)
 
-    def _replace(self, original: Callable[..., Any], log: Log) -> None:
-        original(log)
-        self._committed(_life(log)).is_compacted = True
+    def _replace(self, original: Callable[..., Any], lent: LentSegments, result: Result) -> None:
+        """The cleaner's result takes the place of these segments, or will at the next start where that fails half-way:
+        what stands behind them stays as it was."""
+        log = lent._log
+        committed = self._committed(_life(log))
+        end_offset = max(source.end_offset for source in lent.sources if source.base_offset in result.sources)
+        committed.compacted_below = max(committed.compacted_below, end_offset)
         self._seen.pop(_place(log), None)
+        original(lent, result)
 
     def _delete(self, original: Callable[..., Any], manager: LogManager, tp: TopicPartition) -> None:
         original(manager, tp)
@@ -127,8 +135,9 @@ class GodView:
         since, shadow = max(known_below, log.log_start_offset), self._shadow(log)
         entries = list(shadow.between(since, high_watermark))
         for member, other, start_offset in self._others_in_sync(log):
+            start_offset = max(start_offset, committed.compacted_below)
             lacking = next((each for each in entries if each.next_offset > start_offset and not other.has(each)), None)
-            if lacking is not None and not committed.is_compacted:
+            if lacking is not None:
                 text = f"commits up to {high_watermark}, and {member}, which is in sync, lacks {lacking}"
                 self._violated(log, text, 2)
         committed.grow(entries, high_watermark, partition.leader_epoch)
@@ -139,6 +148,10 @@ class GodView:
         """What was known of its logs is not what its disk has now."""
         for key in [key for key in self._seen if key[0] == node]:
             del self._seen[key]
+
+    def committed_of(self, log: Log) -> Committed:
+        """What is committed of the life of the partition that this log is of."""
+        return self._committed(_life(log))
 
     def high_watermark(self, tp: TopicPartition) -> int:
         """The highest that is promised of its present life."""
@@ -220,8 +233,9 @@ class GodView:
 
     def _check_same(self, log: Log, before: Shadow, after: Shadow) -> None:
         """The process was killed, or stopped: the page cache has all that it had written."""
-        lost = next((e for e in before.between(log.log_start_offset, before.end_offset) if not after.has(e)), None)
-        if lost is not None and not self._committed(_life(log)).is_compacted:
+        kept_from = max(log.log_start_offset, self._committed(_life(log)).compacted_below)
+        lost = next((each for each in before.between(kept_from, before.end_offset) if not after.has(each)), None)
+        if lost is not None:
             self._violated(log, f"was loaded without {lost}, which its last life had written", 21)
 
     def _violated(self, log: Log, text: str, invariant: int) -> None:

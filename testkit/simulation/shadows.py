@@ -73,12 +73,12 @@ class Copy(NamedTuple):
 
 class Committed(Shadow):
     """What was below the high watermark that some leader has used, of one life of a partition. high_watermark: the
-    highest of these. is_compacted: batches have been replaced, and say nothing any more."""
+    highest of these. compacted_below: some log has rewritten batches there, and they say nothing any more."""
 
     def __init__(self) -> None:
         super().__init__()
         self.high_watermark = 0
-        self.is_compacted = False
+        self.compacted_below = 0
         self._up_to: dict[int, int] = {}
         """Leader epoch → the high watermark that its leader raised it to, as far as that is still promised."""
         self._told: dict[int, int] = {}
@@ -95,7 +95,7 @@ class Committed(Shadow):
 
     def has_copy(self, copy: Copy) -> bool:
         """Whether it is one that was committed, and not of a leader whose records were cut off, or will be."""
-        if self.is_compacted:
+        if copy.offset < self.compacted_below:
             return copy.offset < self.high_watermark
         at = bisect_right(self.entries, copy.offset, key=NEXT)
         return (
@@ -118,8 +118,8 @@ class Committed(Shadow):
             if entry.next_offset > start_offset
             or any((offset, entry.epoch) in left for offset in range(entry.base_offset, entry.next_offset))
         ]
-        if not self.is_compacted or not left:
-            self._lower(self.end_offset)
+        # What was there of a compacted part only its end says.
+        self._lower(max(self.end_offset, min(self.compacted_below, self.high_watermark) if left else 0))
 
     def _lower(self, offset: int) -> None:
         self.high_watermark = min(self.high_watermark, offset)
@@ -128,9 +128,8 @@ class Committed(Shadow):
     def missing_in(self, other: Shadow, start_offset: int, leader_epoch: int | None = None) -> Entry | None:
         """The first batch that ends above `start_offset` and that the other log does not have as it is here.
         leader_epoch: of who is to have what he and earlier leaders committed; he may hear late that he leads."""
-        if self.is_compacted:
-            return None
         end_offset = self.high_watermark
         if leader_epoch is not None:
             end_offset = max((up_to for epoch, up_to in self._up_to.items() if epoch <= leader_epoch), default=0)
+        start_offset = max(start_offset, self.compacted_below)
         return next((entry for entry in self.between(start_offset, end_offset) if not other.has(entry)), None)

@@ -96,9 +96,29 @@ def test_a_copy_is_of_what_was_committed_by_its_offset_and_epoch() -> None:
     assert not committed.has_copy(Copy(7, 1, b"v")), "of a leader whose records were cut off"
     assert not committed.has_copy(Copy(5, 0, b"v"))
     assert not committed.has_copy(Copy(8, 2, b"v"))
-    committed.is_compacted = True
-    assert committed.has_copy(Copy(7, 1, b"v")), "what it was is not known any more"
+    committed.compacted_below = 6
+    assert committed.has_copy(Copy(5, 1, b"v")), "what it was is not known any more"
+    assert not committed.has_copy(Copy(7, 1, b"v")), "it was not compacted"
+    committed.compacted_below = 9
     assert not committed.has_copy(Copy(8, 2, b"v"))
+
+
+def test_what_compaction_has_not_reached_is_asked_for_as_before() -> None:
+    committed = Committed()
+    committed.grow(ENTRIES, 8, 2)
+    committed.compacted_below = 4
+    assert committed.missing_in(Shadow(ENTRIES[2:]), 0) is None
+    assert committed.missing_in(Shadow(ENTRIES[:2]), 0) == ENTRIES[2]
+
+
+def test_what_a_disaster_left_of_a_compacted_log_ends_where_that_may_have_ended() -> None:
+    committed = Committed()
+    committed.grow(ENTRIES, 8, 2)
+    committed.compacted_below = 6
+    committed.keep({(0, 0)}, 8)
+    assert committed.high_watermark == 6, "of what was there before nothing is known"
+    committed.keep(set(), 8)
+    assert committed.high_watermark == 0
 
 
 def test_what_does_not_reach_beyond_an_offset_is_left_there() -> None:
