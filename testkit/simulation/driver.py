@@ -35,6 +35,7 @@ from strandline.testkit.simulation.rest import come_to_rest
 from strandline.testkit.simulation.scheduler import run_seeded
 from strandline.testkit.simulation.script import Fault, Struck
 from strandline.testkit.simulation.state_rules import StateRules
+from strandline.testkit.simulation.watermarks import Watermarks
 from strandline.testkit.simulation.workloads.changing_topics import create_topic
 from strandline.testkit.simulation.workloads.table import ALWAYS, SOMETIMES
 from strandline.testkit.simulation.world import World
@@ -109,7 +110,13 @@ class _Run:
         losses = Losses(world, god_view)
         world.cluster.zookeeper.tree.on_apply = StateRules(world, god_view, losses).applied
         try:
-            with world.until_violation, god_view.watching(), Fences(world).watching(), counting(world.sometimes):
+            with (
+                world.until_violation,
+                god_view.watching(),
+                Watermarks(world, god_view).watching(),
+                Fences(world).watching(),
+                counting(world.sometimes),
+            ):
                 await self._live(losses, clock)
         finally:
             self.ended_s = clock.now_s

@@ -112,6 +112,7 @@ class GodView:
         self._lives[log.topic_partition] = log.topic_id
         self.world.sometimes["elections"] += 1
         committed, epoch = self._committed(_life(log)), partition.leader_epoch
+        committed.begin(epoch, log.log_end_offset)
         missing = committed.missing_in(self._shadow(log), log.log_start_offset, epoch)
         if missing is not None:
             self._violated(log, f"leads epoch {epoch} without {missing}, which is committed", 1)

@@ -83,6 +83,10 @@ class Committed(Shadow):
         """Leader epoch → the high watermark that its leader raised it to, as far as that is still promised."""
         self._told: dict[int, int] = {}
         """The same, whatever became of it."""
+        self._begun: dict[int, int] = {}
+        """Leader epoch → where the log of its leader ended when he began."""
+        self._shown: dict[int, int] = {}
+        """Leader epoch → the highest end that clients were told by then, as far as that is still promised."""
 
     def grow(self, entries: Iterable[Entry], high_watermark: int, leader_epoch: int) -> None:
         self.entries += [entry for entry in entries if entry.base_offset >= self.end_offset]
@@ -92,6 +96,26 @@ class Committed(Shadow):
         """What that leader commits begins there. One that does not hear that it has been replaced, and all copies but
         his were lost, has committed nothing once more."""
         return max(self.high_watermark, self._told.get(leader_epoch, 0))
+
+    @property
+    def ever_committed(self) -> int:
+        """The highest high watermark that a leader has used, whatever became of it."""
+        return max([self.high_watermark, *self._told.values()])
+
+    def begin(self, leader_epoch: int, end_offset: int) -> None:
+        """Somebody leads, and his log ends there."""
+        self._begun.setdefault(leader_epoch, end_offset)
+
+    def ends_for(self, leader_epoch: int) -> int | None:
+        """Where the log of the next leader ended when he began: he has no more of what that one appends."""
+        later = [epoch for epoch in self._begun if epoch > leader_epoch]
+        return self._begun[min(later)] if later else None
+
+    def show(self, leader_epoch: int, high_watermark: int) -> int:
+        """That leader tells clients so. Returns the highest that he or one before him had told."""
+        before = max([0, *(shown for epoch, shown in self._shown.items() if epoch <= leader_epoch)])
+        self._shown[leader_epoch] = max(before, high_watermark)
+        return before
 
     def has_copy(self, copy: Copy) -> bool:
         """Whether it is one that was committed, and not of a leader whose records were cut off, or will be."""
@@ -124,6 +148,7 @@ class Committed(Shadow):
     def _lower(self, offset: int) -> None:
         self.high_watermark = min(self.high_watermark, offset)
         self._up_to = {epoch: min(up_to, offset) for epoch, up_to in self._up_to.items()}
+        self._shown = {epoch: min(shown, offset) for epoch, shown in self._shown.items()}
 
     def missing_in(self, other: Shadow, start_offset: int, leader_epoch: int | None = None) -> Entry | None:
         """The first batch that ends above `start_offset` and that the other log does not have as it is here.

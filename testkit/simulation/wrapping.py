@@ -1,4 +1,5 @@
-"""Methods of brokers' classes that are watched while a run lasts; the code under test does not know of it."""
+"""Methods of brokers' classes, and functions of their modules, that are watched while a run lasts; the code under test
+does not know of it."""
 
 from __future__ import annotations
 
@@ -8,9 +9,10 @@ from typing import Any, NamedTuple
 
 
 class Wrap(NamedTuple):
-    """watch: called with the original method, `self` and its arguments; returns what the caller gets."""
+    """owner: a class or, of a function that is called by its module, that module. watch: called with the original, and
+    its arguments, `self` first where it is a method; returns what the caller gets."""
 
-    owner: type
+    owner: object
     name: str
     watch: Callable[..., Any]
 

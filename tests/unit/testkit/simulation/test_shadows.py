@@ -121,6 +121,30 @@ def test_what_a_disaster_left_of_a_compacted_log_ends_where_that_may_have_ended(
     assert committed.high_watermark == 0
 
 
+def test_a_leader_has_no_more_than_the_next_one_had_when_he_began() -> None:
+    committed = Committed()
+    for epoch, end_offset in ((0, 0), (2, 8), (5, 11)):
+        committed.begin(epoch, end_offset)
+    assert [committed.ends_for(epoch) for epoch in (0, 1, 2, 5, 6)] == [8, 8, 11, None, None]
+
+
+def test_what_clients_were_told_binds_this_leader_and_later_ones_unless_a_disaster_took_it() -> None:
+    committed = Committed()
+    assert committed.show(2, 8) == 0
+    assert committed.show(1, 5) == 0, "he has been replaced, and does not know what his successor tells"
+    assert committed.show(3, 7) == 8
+    assert committed.show(2, 8) == 8
+    committed.lose_from(6)
+    assert committed.show(3, 6) == 6
+
+
+def test_what_was_ever_committed_includes_what_a_disaster_took() -> None:
+    committed = Committed()
+    committed.grow(ENTRIES, 8, 2)
+    committed.lose_from(3)
+    assert (committed.high_watermark, committed.ever_committed) == (3, 8)
+
+
 def test_what_does_not_reach_beyond_an_offset_is_left_there() -> None:
     shadow = Shadow(ENTRIES)
     assert shadow.up_to(7).entries == ENTRIES[:2]
