@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 
 from strandline.protocol.types import NO_BROKER, TopicPartition
+from strandline.protocol.znodes import ControllerZnode
 from strandline.testkit.cluster import MemoryCluster
 
 
@@ -13,8 +14,7 @@ def disagreements(
 ) -> Iterator[str]:
     """What brokers believe of controller, brokers, topics and roles that is not so. layout: the replicas of all
     partitions that there are, preferred first. untold: of these brokers hear with their next leader only."""
-    if cluster.controller_id == NO_BROKER:
-        yield "nobody is controller"
+    yield from _of_controllers(cluster)
     known = {tp: cluster.state(tp) for tp in layout}
     topics = {tp.topic for tp in layout}
     for broker_id, node in cluster.nodes.items():
@@ -23,6 +23,8 @@ def disagreements(
             yield f"broker {broker_id} does not serve"
             continue
         cache = data.metadata
+        if cache.controller_id != cluster.controller_id:
+            yield f"broker {broker_id} takes {cache.controller_id} for the controller"
         if set(cache.topics) != topics or cache.unfinished_deletions or set(cache.brokers) != set(cluster.nodes):
             yield f"broker {broker_id} knows topics {sorted(cache.topics)} and brokers {sorted(cache.brokers)}"
             continue
@@ -44,3 +46,12 @@ def disagreements(
                 yield f"broker {broker_id} leads {tp}: {cluster.leads(broker_id, tp)}, and not {state.leader}"
             elif broker_id in assigned and cluster.partition(broker_id, tp).leader_epoch != state.leader_epoch:
                 yield f"broker {broker_id} is behind in the epoch of {tp}"
+
+
+def _of_controllers(cluster: MemoryCluster) -> Iterator[str]:
+    """One broker acts as controller, and it is the one that ZooKeeper has."""
+    tree, path = cluster.zookeeper.tree, ControllerZnode.PATH
+    elected = ControllerZnode.decode(path, tree.get(path).data).broker_id if tree.exists(path) else NO_BROKER
+    acting = cluster.acting_controllers()
+    if acting != [elected]:
+        yield f"controller is {elected if elected != NO_BROKER else 'nobody'}, and {acting} act as that"

@@ -366,6 +366,10 @@ class MemoryCluster(ClusterView):
         epochs = {self._controller_epoch(node): node.broker_id for node in self.nodes.values() if node.is_up}
         return epochs[max(epochs)] if max(epochs, default=-1) >= 0 else NO_BROKER
 
+    def acting_controllers(self) -> list[int]:
+        """All brokers that believe that they are the controller."""
+        return [n for n, node in self.nodes.items() if node.is_up and self._controller_epoch(node) >= 0]
+
     @staticmethod
     def _controller_epoch(node: BrokerNode) -> int:
         """Of the term in which that broker acts, −1 where it does not."""

@@ -11,10 +11,11 @@ import trio
 from trio.testing import MockClock
 
 from strandline.protocol.types import NO_BROKER, TopicPartition
-from strandline.protocol.znodes import PartitionStateZnode
-from strandline.runtime.coordination import SetData
+from strandline.protocol.znodes import ControllerZnode, PartitionStateZnode
+from strandline.runtime.coordination import Delete, SetData
 from strandline.storage.disk.checkpoints import LOG_START_OFFSETS
 from strandline.storage.log.log_start import raise_log_start
+from strandline.testkit.agreement import disagreements
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from strandline.testkit.simulation.god_view import GodView
 from strandline.testkit.simulation.history import Outcome, Poll, Stream, Write
@@ -53,12 +54,33 @@ async def world(autojump_clock: MockClock) -> AsyncIterator[World]:
         yield made
 
 
+def layout_of(world: World) -> dict[TopicPartition, list[int]]:
+    """As it is assigned, preferred replicas first."""
+    return {tp: world.topic_znode(tp.topic).partitions[tp.partition] for tp in LAYOUT}
+
+
 async def test_nothing_is_told_where_all_is_well(world: World, autojump_clock: MockClock) -> None:
     assert [
         *differences(world, STREAM),
         *differences(world, world.topics["c"].stream(0)),
         *folders_left(world, LAYOUT),
+        *disagreements(world.cluster, layout_of(world)),
     ] == []
+
+
+async def test_one_broker_is_controller_and_all_know_it_by_zookeeper(
+    world: World, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    cluster, layout = world.cluster, layout_of(world)
+    cluster.broker(3).data.metadata.controller_id = 2
+    assert list(disagreements(cluster, layout)) == ["broker 3 takes 2 for the controller"]
+    cluster.broker(3).data.metadata.controller_id = 1
+    acts, other = cluster.broker(1).controller, cluster.broker(2).controller
+    monkeypatch.setattr(other, "_term", acts.term)
+    assert next(disagreements(cluster, layout)) == "controller is 1, and [1, 2] act as that"
+    monkeypatch.undo()
+    cluster.zookeeper.tree.apply([Delete(ControllerZnode.PATH)], 0)
+    assert list(disagreements(cluster, layout)) == ["controller is nobody, and [1] act as that"]
 
 
 async def test_a_replica_begins_where_records_were_deleted_to_and_nowhere_else(
