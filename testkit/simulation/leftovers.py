@@ -5,7 +5,7 @@
 | connections | those among brokers, and each has two ends |
 | waiters | fetches of followers; none waits for longer than it was to |
 | groups | no member, and nobody who was promised a place |
-| tasks | of clients none; of a broker no more of one kind than it has connections, or fetchers; one keeps its beats |
+| tasks | of clients none; of a broker one of each kind, and so many as `_tasks_of` says of a few |
 | descriptors | of each file that is there one at most |
 | watches in ZooKeeper | of topics that are there; two at most of each znode, of a broker that is the controller, too |
 """
@@ -27,8 +27,21 @@ from strandline.testkit.node_tasks import NODE
 
 GONE_WITHIN_S = 30.0
 """Members that vanished are members until their session is over, and the others wait for them."""
-FETCHERS = 2
-"""Tasks of a broker that fetch from one other, at most."""
+CONNECTION = "connection "
+"""The name of a task that serves one begins so; it says which."""
+WRITER = "strandline.broker.network.connection.Connection.write_unsent"
+"""Each of these has one."""
+FETCHER = "strandline.broker.replication.follower.Followers._run_fetcher"
+"""As many as are configured for each other broker."""
+SENDER = "strandline.controller.orders.sender.BrokerSender.run"
+"""Of the controller, for each broker; also for itself."""
+PROCESS_WATCH = "strandline.controller.liveness.process_watch.ProcessWatch.run"
+"""Of the controller, for each other broker."""
+LATER = "strandline.controller.agenda.Agenda.later.<locals>.put"
+"""Of the controller, which looks again and again at what waits for an operator: who is to lead, and what is to move."""
+REASONS_TO_LOOK_AGAIN = 3
+CHECKPOINTS = "strandline.broker.upkeep.housekeeping.Housekeeping._run_checkpoints"
+KINDS_OF_CHECKPOINTS = 2
 WATCHES_OF_A_ZNODE = 2
 """As a broker like all others, and as the controller."""
 CLIENTS = ("strandline.client.", "strandline.testkit.simulation.workloads.")
@@ -56,7 +69,7 @@ def _leftovers(cluster: MemoryCluster) -> Iterator[str]:
         if each.is_up:
             own_ends = sum(count for (node, _), count in ends.items() if node == each.name)
             yield from _of_broker(each, own_ends)
-            yield from _tasks_of(each, tasks, max(own_ends, FETCHERS * len(brokers)))
+            yield from _tasks_of(each, tasks, len(brokers))
             yield from _descriptors_of(each)
             yield from _watches_of(each, cluster.zookeeper.tree.children(TOPICS_PATH))
     yield from (f"a task of a client: {task.name}" for task in tasks if _is_clients(task))
@@ -74,10 +87,20 @@ def _is_clients(task: Task) -> bool:
     return task.context.get(NODE) is None and task.name.startswith(CLIENTS)
 
 
-def _tasks_of(node: BrokerNode, tasks: Iterable[Task], most: int) -> Iterator[str]:
+def _tasks_of(node: BrokerNode, tasks: Iterable[Task], brokers: int) -> Iterator[str]:
+    """More than there may be of one name. A connection has a task of its own name, and one that writes for it."""
     names = Counter(task.name for task in tasks if task.context.get(NODE) is node.tasks)
+    broker, others = node.broker, brokers - 1
+    assert broker is not None
+    served = sum(broker.listeners.connections().values())
+    serving = sum(name.startswith(CONNECTION) for name in names)
+    if serving > served:
+        yield f"{serving} tasks serve {served} connections in {node.name}"
+    fetchers = others * broker.data.replicas.config.num_replica_fetchers
+    several = {WRITER: served, FETCHER: fetchers, SENDER: brokers, PROCESS_WATCH: others}
+    several |= {CHECKPOINTS: KINDS_OF_CHECKPOINTS, LATER: REASONS_TO_LOOK_AGAIN}
     for name, count in names.items():
-        if count > (1 if name == "beats" else most):
+        if count > several.get(name, 1):
             yield f"{count} tasks {name} in {node.name}"
 
 

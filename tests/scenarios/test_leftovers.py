@@ -94,14 +94,29 @@ async def test_a_task_of_a_client_is_found(autojump_clock: MockClock) -> None:
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("name", ["beats", "work for a client"])
-async def test_more_tasks_of_a_broker_than_it_needs_are_found(name: str, autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize(
+    ("name", "count", "found"),
+    [
+        ("beats", 1, "2 tasks beats"),
+        ("work for a client", 2, "2 tasks work for a client"),
+        ("strandline.broker.replication.follower.Followers._run_fetcher", 3, "3 tasks {name}"),
+        ("strandline.broker.upkeep.housekeeping.Housekeeping._run_checkpoints", 1, "3 tasks {name}"),
+        ("connection of a client", 1, "{served} tasks serve {connections} connections"),
+        ("strandline.broker.network.connection.Connection.write_unsent", 1, "{served} tasks {name}"),
+    ],
+)
+async def test_more_tasks_of_a_broker_than_it_needs_are_found(
+    name: str, count: int, found: str, autojump_clock: MockClock
+) -> None:
     async with used_cluster() as cluster:
+        assert await found_in(cluster) == []
+        connections = sum(cluster.broker(1).listeners.connections().values())
         context = copy_context()
         context.run(NODE.set, cluster.nodes[1].tasks)
-        for _ in range(20):
+        for _ in range(count):
             trio.lowlevel.spawn_system_task(trio.sleep_forever, name=name, context=context)
-        assert await found_in(cluster) == [f"{21 if name == 'beats' else 20} tasks {name} in broker-1"]
+        text = found.format(name=name, served=connections + 1, connections=connections)
+        assert await found_in(cluster) == [f"{text} in broker-1"]
 
 
 async def test_descriptors_that_nobody_needs_are_found(autojump_clock: MockClock) -> None:
