@@ -136,6 +136,37 @@ OWN = [
         "            candidate = max(candidate, progress.log_end_offset)\n",
         NOTHING,
     ),
+    Mutant(
+        "retention passes the high watermark",
+        "broker/upkeep/retention_checks.py",
+        "log_start.check_retention(partition.log, self._disk, partition.high_watermark, now_ms)\n",
+        "log_start.check_retention(partition.log, self._disk, partition.log.log_end_offset, now_ms)\n",
+        NOTHING,
+    ),
+    Mutant(
+        "a new leader tells where it stands before it knows what was told",
+        "broker/handlers/queries.py",
+        "        if leadership.high_watermark < leadership.leading_since_offset:\n",
+        "        if leadership.high_watermark < 0:\n",
+        NOTHING,
+    ),
+    Mutant(
+        "a consumer is told where the log ends",
+        "broker/handlers/fetch_reads.py",
+        "        return _data(index, code, high_watermark, log.log_start_offset), region\n",
+        "        high_watermark = high_watermark if is_follower else log.log_end_offset\n"
+        "        return _data(index, code, high_watermark, log.log_start_offset), region\n",
+        NOTHING,
+    ),
+    Mutant(
+        "an ISR write without an answer counts as written",
+        "broker/replication/isr_updates.py",
+        "        if not isinstance(result, ConnectionLost | SessionExpired):\n",
+        "        if isinstance(result, ConnectionLost | SessionExpired):\n"
+        "            return IsrOutcome(proposal.isr, proposal.zk_version + 1, eligible=proposal.eligible)\n"
+        "        else:\n",
+        NOTHING,
+    ),
 ]
 NAMED = (
     "truncate to the high watermark",
@@ -181,7 +212,7 @@ NOT_YET = (
 CAUGHT = {
     "truncate to the high watermark": (1, "invariant 1"),
     "version -1 in the compare-and-set": (1, "invariant 12"),
-    "acknowledged at the append": (2, "inconsistent-offsets"),
+    "acknowledged at the append": (1, "invariant 15"),
     "a diverged fetch counts as progress": (6, "invariant 10"),
     "no check of the incarnation": (1, "invariant 10"),
     "a last member that lost its data is not marked": (9, "invariant 1"),
@@ -205,6 +236,10 @@ CAUGHT = {
     "a leader does not say where the logs part": (1, "invariant 10"),
     "a follower below its leader's log start waits for what is gone": (4, "not-done"),
     "whoever is reached again counts as dead until it is started": (25, "not-caught-up"),
+    "retention passes the high watermark": (73, "invariant 19"),
+    "a new leader tells where it stands before it knows what was told": (10, "invariant 8"),
+    "a consumer is told where the log ends": (1, "invariant 9"),
+    "an ISR write without an answer counts as written": (2, "invariant 16"),
 }
 """Mutant → a seed that shows it, and the name of what it shows first."""
 MUTANTS = [*(mutant for mutant in OF_REGRESSIONS if mutant.name in (*NAMED, *NOT_YET)), *OWN]
