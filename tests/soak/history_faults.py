@@ -13,6 +13,7 @@ from pathlib import Path
 
 import trio
 
+from soak.history_disks import FailingDisk
 from soak.history_script import KIND_OF
 from soak.history_site import HistoryCluster
 from soak.soak_run import off_loop
@@ -31,6 +32,7 @@ DROP_INTERVAL_S = 0.5
 FREE_BYTES, GROWTH_BYTES = 64 * 2**10, 4 * 2**10
 SPARE_DESCRIPTORS = 3
 SLOW_READERS, THEIR_REQUESTS, THEIR_MAX_BYTES = 200, 20, 10 * 2**20
+DISK_OPERATIONS = ["read", "write", "fsync", "rename"]
 MOVED_WITHIN_S = 5.0
 ADMIN_SETTINGS = {"request_timeout_ms": 3_000, "default_api_timeout_ms": 5_000}
 
@@ -313,10 +315,32 @@ class HistoryFaults:
 
     @_kind("slow disk")
     async def slow_disk(self, fault: Fault, brokers: list[int]) -> None:
-        file = self.cluster.delay_file(brokers[0])
-        file.write_text(str(SLOW_FSYNC_S))
+        await self._worse_disk(fault, brokers[0], fsync_late_s=SLOW_FSYNC_S)
+
+    @_kind("stuck disk")
+    async def stuck_disk(self, fault: Fault, brokers: list[int]) -> None:
+        await self._worse_disk(fault, brokers[0], stuck=True)
+
+    async def _worse_disk(self, fault: Fault, broker: int, **how: object) -> None:
+        self.cluster.break_disk(broker, **how)
         await trio.sleep(fault.seconds)
-        file.unlink()
+        self.cluster.heal_disk(broker)
+
+    @_kind("read errors")
+    @_kind("write errors")
+    @_kind("fsync errors")
+    @_kind("rename errors")
+    async def disk_errors(self, fault: Fault, brokers: list[int]) -> str:
+        log_dir = self._random.choice(self.cluster.log_dirs(brokers[0]))
+        return await self._failing_disk(brokers[0]).strike([fault.kind.split()[0]], [log_dir], fault.seconds)
+
+    @_kind("dead disks")
+    async def dead_disks(self, fault: Fault, brokers: list[int]) -> str:
+        log_dirs = self.cluster.log_dirs(brokers[0])
+        return await self._failing_disk(brokers[0]).strike(DISK_OPERATIONS, log_dirs, fault.seconds)
+
+    def _failing_disk(self, broker: int) -> FailingDisk:
+        return FailingDisk(self.cluster, broker, lambda: self._now == {str(broker)}, self.findings.append)
 
     @_kind("disk full")
     async def disk_full(self, fault: Fault, brokers: list[int]) -> None:
@@ -327,7 +351,7 @@ class HistoryFaults:
     @_kind("file limit")
     async def file_limit(self, fault: Fault, brokers: list[int]) -> str:
         (broker,) = brokers
-        largest = await off_loop(largest_file, self.cluster.log_dir(broker), self.cluster.broker_folder(broker))
+        largest = await off_loop(largest_file, *map(self.cluster.seen, self.cluster.log_dirs(broker)))
         return await self._limited(fault, broker, resource.RLIMIT_FSIZE, largest + GROWTH_BYTES)
 
     @_kind("descriptor limit")

@@ -1,8 +1,9 @@
-"""The cluster of `make soak-history`: real brokers behind proxies, each with fsyncs that can be made slow, the last one
-on a small disk."""
+"""The cluster of `make soak-history`: real brokers behind proxies. Each has disks that can be made slow or broken, and
+two log directories; the last one has a single one, on a small disk."""
 
 from __future__ import annotations
 
+import json
 import os
 from functools import partial
 from pathlib import Path
@@ -12,10 +13,11 @@ import trio
 from soak.soak_run import off_loop
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.cli.process import ProcessFailed
+from strandline.testkit.verification import PromiseBroken
 from support.proxies import CLIENT, ZOOKEEPER, BrokerProxies
 from support.small_disk import SmallDisk, WrappedDaemon
 
-SLOW_DISK = Path(__file__).parents[1] / "support" / "slow_disk"
+BROKEN_DISK = Path(__file__).parents[1] / "support" / "broken_disk"
 STARTS_WITHIN_S = 300
 RETRY_S = 0.5
 
@@ -28,12 +30,12 @@ class HistoryCluster(EmbeddedCluster):
         self.proxies = BrokerProxies(self)
         self.small = self.broker_ids[-1]
         self.disk = SmallDisk(self.data_dir / "small", disk_bytes)
-        self.properties_of[self.small]["log.dirs"] = str(self.disk.mount_point)
         for broker_id in self.broker_ids:
+            self.properties_of[broker_id]["log.dirs"] = ",".join(self.log_dirs(broker_id))
             daemon = WrappedDaemon(f"broker {broker_id}", self.broker_folder(broker_id) / "broker.log")
-            path = os.pathsep.join(filter(None, [str(SLOW_DISK), os.environ.get("PYTHONPATH")]))
-            slow = [f"PYTHONPATH={path}", f"STRANDLINE_SLOW_DISK={self.delay_file(broker_id)}"]
-            daemon.prefix = [*(self.disk.enter if broker_id == self.small else ()), "env", *slow]
+            path = os.pathsep.join(filter(None, [str(BROKEN_DISK), os.environ.get("PYTHONPATH")]))
+            broken = [f"PYTHONPATH={path}", f"STRANDLINE_BROKEN_DISK={self._disk_file(broker_id)}"]
+            daemon.prefix = [*(self.disk.enter if broker_id == self.small else ()), "env", *broken]
             self.brokers[broker_id] = daemon
         self._starting = trio.Lock()
 
@@ -41,12 +43,39 @@ class HistoryCluster(EmbeddedCluster):
         self.proxies.close()
         self.disk.close()
 
-    def log_dir(self, broker_id: int) -> Path:
-        return self.disk.seen_from_outside if broker_id == self.small else super().log_dir(broker_id)
+    def log_dirs(self, broker_id: int) -> list[str]:
+        """As the broker sees them."""
+        if broker_id == self.small:
+            return [str(self.disk.mount_point)]
+        first = super().log_dir(broker_id)
+        return [str(first), str(first.with_name("more"))]
 
-    def delay_file(self, broker_id: int) -> Path:
-        """Holds by how many seconds each of its fsyncs is late; is missing where none is."""
-        return self.broker_folder(broker_id) / "fsync-delay"
+    def seen(self, log_dir: str) -> Path:
+        """The same folder from outside."""
+        return self.disk.seen_from_outside if log_dir == str(self.disk.mount_point) else Path(log_dir)
+
+    def log_of(self, broker_id: int, name: str) -> bytes:
+        """The records of a partition, in one of its log directories. PromiseBroken: it is not in exactly one."""
+        folders = [self.seen(each) / name for each in self.log_dirs(broker_id)]
+        found = [folder for folder in folders if folder.is_dir()]
+        if len(found) != 1:
+            raise PromiseBroken(f"{name} is in {len(found)} log directories of broker {broker_id}")
+        return b"".join(path.read_bytes() for path in sorted(found[0].glob("*.log")))
+
+    # --- disks ------------------------------------------------------------------------------------------------------
+
+    def break_disk(self, broker_id: int, **how: object) -> None:
+        """how: what `support/broken_disk` reads."""
+        file = self._disk_file(broker_id)
+        unfinished = file.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(how))
+        unfinished.replace(file)
+
+    def heal_disk(self, broker_id: int) -> None:
+        self._disk_file(broker_id).unlink()
+
+    def _disk_file(self, broker_id: int) -> Path:
+        return self.broker_folder(broker_id) / "broken-disk"
 
     # --- for tasks --------------------------------------------------------------------------------------------------
 

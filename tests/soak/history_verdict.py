@@ -9,7 +9,6 @@ from functools import partial
 
 import trio
 
-from soak import soak_promises as promises
 from soak.history_load import HistoryLoad
 from soak.history_site import HistoryCluster
 from soak.soak_promises import Verdict, judge
@@ -80,14 +79,14 @@ async def prove(
         shared_bytes = 0
         for tp, brokers in replicas.items():
             name = f"{tp.topic}-{tp.partition}"
-            _, shared = same_bytes(name, {each: promises.log_of(cluster, each, name) for each in brokers})
+            _, shared = same_bytes(name, {each: cluster.log_of(each, name) for each in brokers})
             shared_bytes += shared
         return f"{shared_bytes / 1e6:.1f} MB on each of three"
 
     await judge(verdicts, "replicas are identical", partial(off_loop, equal))
     logs: dict[Stream, FinalLog] = {}
     for tp, brokers in replicas.items():
-        content = memoryview(promises.log_of(cluster, brokers[0], f"{tp.topic}-{tp.partition}"))
+        content = memoryview(cluster.log_of(brokers[0], f"{tp.topic}-{tp.partition}"))
         records = {record.offset: bytes(record.value or b"") for record in decode_records(content)}
         logs[Stream(tp, 1)] = FinalLog(0, records, dict(read[tp.topic][tp.partition]))
     weak = {write.value for write in load.history.writes if write.acks != -1}

@@ -1,0 +1,70 @@
+"""A disk of the soak of a history fails as the file says that is put next to the broker, there and nowhere else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BROKEN_DISK = Path(__file__).parents[2] / "support" / "broken_disk"
+TRIED = """
+import os, socket, sys
+from strandline.runtime.disk_posix import PosixDisk
+
+disk, (here, there) = PosixDisk(), socket.socketpair()
+
+def send(file):
+    os.sendfile(here.fileno(), file.fileno(), 0, 1)
+
+for folder in sys.argv[1:]:
+    disk.makedirs(folder)
+    file = disk.open(f"{folder}/file", create=True)
+    os.truncate(f"{folder}/file", 3)
+    calls = {
+        "pwritev": lambda: file.pwritev([b"abc"], 0),
+        "pread": lambda: file.pread(3, 0),
+        "pread_into": lambda: file.pread_into(bytearray(3), 0),
+        "sendfile": lambda: send(file),
+        "is_resident": lambda: file.is_resident(0, 3),
+        "fsync": file.fsync,
+        "fsync_dir": lambda: disk.fsync_dir(folder),
+        "rename": lambda: disk.rename(f"{folder}/file", f"{folder}/other"),
+    }
+    for name, call in calls.items():
+        try:
+            call()
+        except OSError as error:
+            print(os.path.basename(folder), name, error.errno)
+"""
+
+
+@pytest.mark.parametrize(
+    ("operation", "calls"),
+    [
+        ("read", ["pread", "pread_into", "sendfile"]),
+        ("write", ["pwritev"]),
+        ("fsync", ["fsync", "fsync_dir"]),
+        ("rename", ["rename"]),
+        (None, []),
+    ],
+)
+def test_errors_strike_the_operations_and_folders_that_are_named(
+    tmp_path: Path, operation: str | None, calls: list[str]
+) -> None:
+    told = tmp_path / "told"
+    if operation is not None:
+        told.write_text(json.dumps({"errors": [operation], "below": [str(tmp_path / "data")]}))
+    path = os.pathsep.join([str(BROKEN_DISK), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, "-c", TRIED, str(tmp_path / "data"), str(tmp_path / "data-of-others")],
+        env={**os.environ, "PYTHONPATH": path, "STRANDLINE_BROKEN_DISK": str(told)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [f"data {name} 5" for name in calls]
