@@ -27,7 +27,7 @@ from support.raw_client import request_frame
 from support.zookeeper_sessions import end_session_of
 
 LOOK_INTERVAL_S = 0.5
-SLOW_FSYNC_S, SLOW_LINK_S, SLOW_ZOOKEEPER_S = 2.0, 0.05, 1.5
+SLOW_FSYNC_S, SLOW_LINK_S, SLOW_ZOOKEEPER_S, LATE_ZOOKEEPER_S = 2.0, 0.05, 1.5, 5.0
 DROP_INTERVAL_S = 0.5
 FREE_BYTES, GROWTH_BYTES = 64 * 2**10, 4 * 2**10
 SPARE_DESCRIPTORS = 3
@@ -306,8 +306,15 @@ class HistoryFaults:
 
     @_kind("zookeeper slow")
     async def zookeeper_slow(self, fault: Fault, brokers: list[int]) -> None:
-        way = self.cluster.proxies.way(ZOOKEEPER, str(brokers[0]))
-        way.delay_s = SLOW_ZOOKEEPER_S
+        await self._answers_late(fault, brokers[0], SLOW_ZOOKEEPER_S)
+
+    @_kind("zookeeper late")
+    async def zookeeper_late(self, fault: Fault, brokers: list[int]) -> None:
+        await self._answers_late(fault, brokers[0], LATE_ZOOKEEPER_S)
+
+    async def _answers_late(self, fault: Fault, broker: int, delay_s: float) -> None:
+        way = self.cluster.proxies.way(ZOOKEEPER, str(broker))
+        way.delay_s = delay_s
         await trio.sleep(fault.seconds)
         way.heal()
 

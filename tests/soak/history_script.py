@@ -6,15 +6,15 @@ The numbers F… are those of the faults in the table that it shows in the end.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from strandline.testkit.simulation.script import Fault
 
 
 class Kind(NamedTuple):
-    """target: `broker`, `small disk` (the broker that has one), `way` (1>3), `link` (1-3), or what stands in the script
-    itself. seconds: until it is undone, from and to."""
+    """target: `broker`, `small disk` or `long session` (the broker that has one), `way` (1>3), `link` (1-3), or what
+    stands in the script itself. seconds: until it is undone, from and to."""
 
     name: str
     number: str
@@ -29,8 +29,8 @@ KINDS = (
     Kind("stop", "F4", "broker", (0.5, 6), "SIGTERM, and a start"),
     Kind("stop starting", "F4", "broker", (0.2, 3), "SIGTERM so long after the process was started"),
     Kind("stop moving", "F4 F27", "broker", (0.5, 4), "SIGTERM while all partitions are moved"),
-    Kind("pause", "F5", "broker", (1, 4), "SIGSTOP for less than a session"),
-    Kind("pause long", "F5", "broker", (8, 14), "SIGSTOP for more than a session"),
+    Kind("pause", "F5", "broker", (1, 4), "SIGSTOP for less than a session of 6 s"),
+    Kind("pause long", "F5", "broker", (8, 14), "SIGSTOP for more than a session of 6 s"),
     Kind("isolate", "F6", "broker", (3, 12), "nothing passes to or from brokers, ZooKeeper, clients"),
     Kind("cut both", "F7", "link", (3, 12), "nothing passes between two brokers"),
     Kind("cut controller", "F7", "controller", (3, 12), "nothing passes between the controller and other brokers"),
@@ -45,7 +45,8 @@ KINDS = (
     Kind("zookeeper request", "F12", "broker", (0.5, 2), "requests to ZooKeeper are lost, then the connection"),
     Kind("zookeeper down", "F13", "zookeeper", (30, 30), "the server is stopped"),
     Kind("zookeeper slow", "F13", "broker", (5, 10), "each answer of ZooKeeper is late by 1.5 s"),
-    Kind("pause controller", "F14", "controller", (8, 12), "SIGSTOP for more than a session"),
+    Kind("zookeeper late", "F13", "long session", (10, 20), "each answer of ZooKeeper is late by 5 s"),
+    Kind("pause controller", "F14", "controller", (8, 12), "the same of the controller"),
     Kind("slow disk", "F16", "broker", (4, 10), "each fsync takes 2 s longer"),
     Kind("stuck disk", "F16", "broker", (11, 30), "no fsync returns"),
     Kind("disk full", "F17", "small disk", (3, 8), "no space is left"),
@@ -61,7 +62,7 @@ KINDS = (
     Kind("moves", "F27", "", (3, 8), "partitions are moved, moves cancelled, leaders elected"),
     Kind("slow readers", "F28", "broker", (4, 10), "200 connections that ask for much and read nothing"),
 )
-BROKERS_OF = {"broker": 1, "small disk": 1, "way": 2, "link": 2}
+BROKERS_OF = {"broker": 1, "small disk": 1, "long session": 1, "way": 2, "link": 2}
 """How many are drawn for such a target."""
 KIND_OF = {kind.name: kind for kind in KINDS}
 
@@ -72,15 +73,15 @@ RETURN_S = 8.0
 """Within this time after a fault a broker serves again, as a rule."""
 
 
-def draw(seed: int, brokers: Sequence[int], small_disk: int) -> Iterator[Fault]:
-    """Without an end; every kind comes once before any comes again. Whom nothing is done to is drawn for it, else the
-    next one who is left alone: who is struck would be passed over."""
+def draw(seed: int, brokers: Sequence[int], single: Mapping[str, int]) -> Iterator[Fault]:
+    """single: the one broker that such a target means. Without an end; every kind comes once before any comes again.
+    Whom nothing is done to is drawn for it, else the next one who is left alone: who is struck would be passed over."""
     drawing = random.Random(f"faults {seed}")
     at_s = FIRST_S
     free_s = dict.fromkeys(brokers, at_s)
     while True:
         for kind in drawing.sample(KINDS, len(KINDS)):
-            allowed = [small_disk] if kind.target == "small disk" else list(brokers)
+            allowed = [single[kind.target]] if kind.target in single else list(brokers)
             count = len(brokers) if kind.target == "all" else BROKERS_OF.get(kind.target, 0)
             if count:
                 at_s = max(at_s, sorted(free_s[each] for each in allowed)[count - 1])

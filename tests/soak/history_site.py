@@ -1,5 +1,5 @@
 """The cluster of `make soak-history`: real brokers behind proxies. Each has disks that can be made slow or broken, and
-two log directories; the last one has a single one, on a small disk."""
+two log directories; the last one has a single one, on a small disk. The second one has a long session at ZooKeeper."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from support.proxies import CLIENT, ZOOKEEPER, BrokerProxies
 from support.small_disk import SmallDisk, WrappedDaemon
 
 BROKEN_DISK = Path(__file__).parents[1] / "support" / "broken_disk"
+LONG_SESSION_MS = 18_000
+"""Kafka's default: it outlasts answers that are late by seconds, which the others' sessions do not."""
 STARTS_WITHIN_S = 300
 RETRY_S = 0.5
 
@@ -28,8 +30,9 @@ class HistoryCluster(EmbeddedCluster):
     def __init__(self, folder: Path, brokers: int, disk_bytes: int) -> None:
         super().__init__(folder, brokers, base_port=None)
         self.proxies = BrokerProxies(self)
-        self.small = self.broker_ids[-1]
+        self.patient, self.small = self.broker_ids[1], self.broker_ids[-1]
         self.disk = SmallDisk(self.data_dir / "small", disk_bytes)
+        self.properties_of[self.patient]["zookeeper.session.timeout.ms"] = str(LONG_SESSION_MS)
         for broker_id in self.broker_ids:
             self.properties_of[broker_id]["log.dirs"] = ",".join(self.log_dirs(broker_id))
             daemon = WrappedDaemon(f"broker {broker_id}", self.broker_folder(broker_id) / "broker.log")

@@ -208,7 +208,8 @@ def main() -> int:
             disk_bytes = DISK_BYTES + DISK_BYTES_PER_RECORD * arguments.records
             cluster = site.enter_context(closing(HistoryCluster(folder, arguments.brokers, disk_bytes)))
             told = arguments.script
-            script = read_script(told.read_text()) if told else draw(arguments.seed, cluster.broker_ids, cluster.small)
+            single = {"small disk": cluster.small, "long session": cluster.patient}
+            script = read_script(told.read_text()) if told else draw(arguments.seed, cluster.broker_ids, single)
             return HistorySoak(cluster, arguments.records, arguments.seed, iter(script), is_endless=not told)
 
         return soak_it(arguments, "history", prepare)

@@ -12,7 +12,7 @@ BROKERS = (1, 2, 3, 4)
 
 
 def drawn(seed: int, decks: int = 1) -> list[Fault]:
-    return list(islice(draw(seed, BROKERS, small_disk=4), decks * len(KINDS)))
+    return list(islice(draw(seed, BROKERS, {"small disk": 4, "long session": 2}), decks * len(KINDS)))
 
 
 def test_one_seed_gives_one_script_and_another_seed_another() -> None:
@@ -50,5 +50,6 @@ def test_several_are_struck_at_one_time_now_and_then() -> None:
     assert any(after.at_s < before.at_s + before.seconds for before, after in pairwise(script))
 
 
-def test_a_full_disk_is_the_small_one() -> None:
-    assert [fault.target for fault in drawn(1) if fault.kind == "disk full"] == ["4"]
+def test_what_only_one_broker_has_is_done_to_that_one() -> None:
+    targets = {fault.kind: fault.target for fault in drawn(1)}
+    assert (targets["disk full"], targets["zookeeper late"]) == ("4", "2")
