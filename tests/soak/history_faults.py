@@ -14,16 +14,16 @@ from pathlib import Path
 import trio
 
 from soak.history_disks import FailingDisk
+from soak.history_pressure import Pressure
 from soak.history_script import KIND_OF
 from soak.history_site import HistoryCluster
 from soak.soak_run import off_loop
 from strandline.client import TrioAdmin
 from strandline.client.errors import ClientError
-from strandline.protocol.messages import ConfigResource, FetchPartition, FetchRequest, FetchTopic
+from strandline.protocol.messages import ConfigResource
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.simulation.script import Fault
 from support.proxies import ZOOKEEPER
-from support.raw_client import request_frame
 from support.zookeeper_sessions import end_session_of
 
 LOOK_INTERVAL_S = 0.5
@@ -31,7 +31,6 @@ SLOW_FSYNC_S, SLOW_LINK_S, SLOW_ZOOKEEPER_S, LATE_ZOOKEEPER_S = 2.0, 0.05, 1.5, 
 DROP_INTERVAL_S = 0.5
 FREE_BYTES, GROWTH_BYTES = 64 * 2**10, 4 * 2**10
 SPARE_DESCRIPTORS = 3
-SLOW_READERS, THEIR_REQUESTS, THEIR_MAX_BYTES = 200, 20, 10 * 2**20
 DISK_OPERATIONS = ["read", "write", "fsync", "rename"]
 MOVED_WITHIN_S = 5.0
 ADMIN_SETTINGS = {"request_timeout_ms": 3_000, "default_api_timeout_ms": 5_000}
@@ -248,18 +247,18 @@ class HistoryFaults:
 
     @_kind("slow readers")
     async def slow_readers(self, fault: Fault, brokers: list[int]) -> str:
-        address = self.cluster.address(brokers[0])
-        topics = [FetchTopic(tp.topic, [FetchPartition(tp.partition, 0, THEIR_MAX_BYTES)]) for tp in self.partitions]
-        frame = request_frame(FetchRequest(500, 1, THEIR_MAX_BYTES, topics[:1]))
-        streams = []
-        for _ in range(SLOW_READERS):
-            with suppress(OSError, trio.BrokenResourceError):
-                streams.append(await trio.open_tcp_stream(address.host, address.port))
-                await streams[-1].send_all(frame * THEIR_REQUESTS)
-        await trio.sleep(fault.seconds)
-        for stream in streams:
-            await trio.aclose_forcefully(stream)
-        return f"{len(streams)} connections"
+        (broker,) = brokers
+        pressure = Pressure(self.cluster.address(broker), self._pid(broker), self.partitions[0])
+        grown_bytes = await pressure.last(fault.seconds)
+        if not self._is_alive(broker):
+            daemon = self.cluster.brokers[broker]
+            self.findings.append(
+                f"broker {broker} ended under pressure, exit code {daemon.exit_code}: {daemon.last_log_line()}"
+            )
+            await self.cluster.serving(broker)
+        small, large = pressure.requests
+        told = f"{pressure.readers:,} readers, {small:,} and {large:,} requests of who reads no answer"
+        return f"{told}; {grown_bytes / 2**20:.0f} MiB more"
 
     # --- ZooKeeper --------------------------------------------------------------------------------------------------
 

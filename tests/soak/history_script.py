@@ -60,7 +60,7 @@ KINDS = (
     Kind("roll", "F26", "all", (0, 0), "each broker is stopped and started in turn"),
     Kind("topics", "F27", "", (3, 8), "topics are created, altered, grown and deleted"),
     Kind("moves", "F27", "", (3, 8), "partitions are moved, moves cancelled, leaders elected"),
-    Kind("slow readers", "F28", "broker", (4, 10), "200 connections that ask for much and read nothing"),
+    Kind("slow readers", "F28", "broker", (6, 12), "1000 connections, 10,000 requests of one; little memory"),
 )
 BROKERS_OF = {"broker": 1, "small disk": 1, "long session": 1, "way": 2, "link": 2}
 """How many are drawn for such a target."""

@@ -20,6 +20,8 @@ from support.small_disk import SmallDisk, WrappedDaemon
 BROKEN_DISK = Path(__file__).parents[1] / "support" / "broken_disk"
 LONG_SESSION_MS = 18_000
 """Kafka's default: it outlasts answers that are late by seconds, which the others' sessions do not."""
+MAX_CONNECTIONS = 3_000
+"""Of one address, too: all clients are at the same one."""
 STARTS_WITHIN_S = 300
 RETRY_S = 0.5
 
@@ -32,6 +34,7 @@ class HistoryCluster(EmbeddedCluster):
         self.proxies = BrokerProxies(self)
         self.patient, self.small = self.broker_ids[1], self.broker_ids[-1]
         self.disk = SmallDisk(self.data_dir / "small", disk_bytes)
+        self.properties["max.connections.per.ip"] = str(MAX_CONNECTIONS)
         self.properties_of[self.patient]["zookeeper.session.timeout.ms"] = str(LONG_SESSION_MS)
         for broker_id in self.broker_ids:
             self.properties_of[broker_id]["log.dirs"] = ",".join(self.log_dirs(broker_id))

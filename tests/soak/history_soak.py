@@ -50,6 +50,7 @@ from soak.soak_promises import Verdict, judge
 from soak.soak_run import command_line, show_verdicts, soak_it
 from strandline.client import TrioAdmin
 from strandline.protocol.types import TopicPartition
+from strandline.runtime.processes.descriptors import raise_descriptor_limit
 from strandline.testkit.simulation.anomalies import Anomaly
 from strandline.testkit.simulation.history import Outcome
 from strandline.testkit.simulation.script import Fault, read_script
@@ -202,6 +203,7 @@ def main() -> int:
     arguments = parser.parse_args()
     # The history is millions of objects that stay to the end: to look through them for garbage would stop the clients.
     gc.disable()
+    raise_descriptor_limit()
     with ExitStack() as site:
 
         def prepare(folder: Path) -> HistorySoak:
