@@ -162,6 +162,17 @@ class HistoryFaults:
             await trio.sleep(fault.seconds)
             await self.cluster.serving(broker)
 
+    @_kind("roll versions")
+    async def roll_versions(self, fault: Fault, brokers: list[int]) -> str:
+        older = self.cluster.older
+        if older is None:
+            return "no earlier commit is here"
+        for version in (older, None):
+            for broker in brokers:
+                self.cluster.to_run(broker, version)
+                await self.stop(fault, [broker])
+        return f"{older.commit}, and back"
+
     @_kind("stop starting")
     async def stop_starting(self, fault: Fault, brokers: list[int]) -> str:
         (broker,) = brokers

@@ -58,6 +58,7 @@ KINDS = (
     Kind("file limit", "F19", "broker", (2, 5), "RLIMIT_FSIZE: files grow by 4 kB at most"),
     Kind("descriptor limit", "F19", "broker", (3, 8), "RLIMIT_NOFILE: three more at most"),
     Kind("roll", "F26", "all", (0, 0), "each broker is stopped and started in turn"),
+    Kind("roll versions", "F26", "all", (0, 0), "the same with an older version, then with this one again"),
     Kind("topics", "F27", "", (3, 8), "topics are created, altered, grown and deleted"),
     Kind("moves", "F27", "", (3, 8), "partitions are moved, moves cancelled, leaders elected"),
     Kind("slow readers", "F28", "broker", (6, 12), "1000 connections, 10,000 requests of one; little memory"),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import trio
 
+from soak.history_versions import OlderVersion, older_version
 from soak.soak_run import off_loop
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.cli.process import ProcessFailed
@@ -34,20 +35,30 @@ class HistoryCluster(EmbeddedCluster):
         self.proxies = BrokerProxies(self)
         self.patient, self.small = self.broker_ids[1], self.broker_ids[-1]
         self.disk = SmallDisk(self.data_dir / "small", disk_bytes)
+        self._wrapped: dict[int, WrappedDaemon] = {}
         self.properties["max.connections.per.ip"] = str(MAX_CONNECTIONS)
         self.properties_of[self.patient]["zookeeper.session.timeout.ms"] = str(LONG_SESSION_MS)
         for broker_id in self.broker_ids:
             self.properties_of[broker_id]["log.dirs"] = ",".join(self.log_dirs(broker_id))
             daemon = WrappedDaemon(f"broker {broker_id}", self.broker_folder(broker_id) / "broker.log")
-            path = os.pathsep.join(filter(None, [str(BROKEN_DISK), os.environ.get("PYTHONPATH")]))
-            broken = [f"PYTHONPATH={path}", f"STRANDLINE_BROKEN_DISK={self._disk_file(broker_id)}"]
-            daemon.prefix = [*(self.disk.enter if broker_id == self.small else ()), "env", *broken]
-            self.brokers[broker_id] = daemon
+            self.brokers[broker_id] = self._wrapped[broker_id] = daemon
+            self.to_run(broker_id, None)
+        self.older = older_version(self.data_dir / "older")
         self._starting = trio.Lock()
 
     def close(self) -> None:
         self.proxies.close()
         self.disk.close()
+
+    def to_run(self, broker_id: int, version: OlderVersion | None) -> None:
+        """From its next start on; None: this one."""
+        paths = [str(BROKEN_DISK), version and str(version.sources), os.environ.get("PYTHONPATH")]
+        variables = {
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "STRANDLINE_BROKEN_DISK": str(self._disk_file(broker_id)),
+        }
+        prefix = ["env", *(f"{name}={value}" for name, value in variables.items())]
+        self._wrapped[broker_id].prefix = [*(self.disk.enter if broker_id == self.small else ()), *prefix]
 
     def log_dirs(self, broker_id: int) -> list[str]:
         """As the broker sees them."""
