@@ -20,8 +20,8 @@ NONE_LEFT = "no log directory is left"
 """What the broker says last when it ends."""
 LOOK_INTERVAL_S = 0.2
 ENDS_WITHIN_S = LED_ELSEWHERE_WITHIN_S = 15.0
-SETTLED_S = 1.0
-"""After a directory has failed: a call that the disk had accepted before may still be under way."""
+SETTLED_S = 2.0
+"""From the last error that counts: by then it is in the broker's log, and what the disk had accepted before is done."""
 HEALED_S = 2.0
 """How long a healed disk is offered before the broker is started again."""
 
@@ -43,16 +43,21 @@ class FailingDisk:
         """These operations fail in these log directories; then all heals, and the broker is started again."""
         self._cluster.break_disk(self._broker, errors=operations, below=log_dirs)
         await trio.sleep(seconds)
+        errors = self._cluster.disk_errors(self._broker)
+        await trio.sleep(SETTLED_S)
         offline = self._offline()
-        if len(offline) == len(self._cluster.log_dirs(self._broker)):
-            await self._ends()
-        elif offline and self._daemon.is_alive:
+        if self._daemon.is_alive:
+            self._has_noticed(errors, offline)
             await self._leads_nothing(offline)
         sizes = self._sizes(offline)
         self._cluster.heal_disk(self._broker)
-        if self._daemon.is_alive:
-            return await self._lives_on(offline, sizes)
-        return await self._starts_anew(offline)
+        await trio.sleep(HEALED_S)
+        grown = [str(path) for path, size in self._sizes(offline).items() if size > sizes.get(path, 0)]
+        if grown:
+            self._found(f"broker {self._broker} wrote to a log directory that had failed: {grown[:3]}")
+        note = await self._ended()
+        await self._cluster.serving(self._broker)
+        return f"{len(errors)} errors, {note}"
 
     def _offline(self) -> list[str]:
         """The directories that have failed, as the broker's log tells."""
@@ -60,32 +65,29 @@ class FailingDisk:
             log.seek(self._log_begin)
             return list(dict.fromkeys(OFFLINE.findall(log.read().decode(errors="replace"))))
 
-    async def _ends(self) -> None:
-        """By itself, and says why."""
+    def _has_noticed(self, errors: list[tuple[str, str]], offline: list[str]) -> None:
+        """An error of any log has failed its directory."""
+        of_logs = [each for each in errors if each[1].endswith(".log")]
+        unnoticed = [each for each in of_logs if not any(each[1].startswith(f"{log_dir}/") for log_dir in offline)]
+        if unnoticed:
+            self._found(f"broker {self._broker} takes no notice of {len(unnoticed)} errors: {unnoticed[:3]}")
+
+    async def _ended(self) -> str:
+        """By itself where no directory is left, not in order, and it says why; else when told to, and in order."""
+        offline = self._offline()
+        is_to_end = len(offline) == len(self._cluster.log_dirs(self._broker))
         with trio.move_on_after(ENDS_WITHIN_S):
-            while self._daemon.is_alive:
+            while is_to_end and self._daemon.is_alive:
                 await trio.sleep(LOOK_INTERVAL_S)
-        if self._daemon.is_alive:
-            self._found(f"broker {self._broker} lives on without any log directory")
-
-    async def _starts_anew(self, offline: list[str]) -> str:
-        """It has ended, which it may only do where no directory is left, and then not as if all were well."""
-        code, line = self._daemon.exit_code, self._daemon.last_log_line()
-        if not code or NONE_LEFT not in line or len(offline) < len(self._cluster.log_dirs(self._broker)):
-            self._found(f"broker {self._broker} ended with exit code {code}, offline were {offline}: {line}")
-        await self._cluster.serving(self._broker)
-        return f"exit code {code}, {NONE_LEFT}"
-
-    async def _lives_on(self, offline: list[str], sizes: dict[Path, int]) -> str:
-        await trio.sleep(HEALED_S)
-        grown = [str(path) for path, size in self._sizes(offline).items() if size > sizes.get(path, 0)]
-        if grown:
-            self._found(f"broker {self._broker} wrote to a log directory that had failed: {grown[:3]}")
         if not self._daemon.is_alive:
-            self._found(f"broker {self._broker} ended after its disk was healed: {self._daemon.last_log_line()}")
-        elif code := await self._cluster.stopped(self._broker):
+            code, line = self._daemon.exit_code, self._daemon.last_log_line()
+            if not (is_to_end and code and NONE_LEFT in line):
+                self._found(f"broker {self._broker} ended with exit code {code}, offline were {offline}: {line}")
+            return f"exit code {code}, {NONE_LEFT}"
+        if is_to_end:
+            self._found(f"broker {self._broker} lives on without any log directory")
+        if code := await self._cluster.stopped(self._broker):
             self._found(f"broker {self._broker} ended with exit code {code} after SIGTERM, its disk had failed")
-        await self._cluster.serving(self._broker)
         return f"offline: {', '.join(Path(each).name for each in offline) or 'nothing'}"
 
     def _sizes(self, log_dirs: list[str]) -> dict[Path, int]:
@@ -93,8 +95,7 @@ class FailingDisk:
         return {path: path.stat().st_size for path in paths if path.exists()}
 
     async def _leads_nothing(self, offline: list[str]) -> None:
-        """Of what lies there. (Who else is struck may be the one who has to lead, or to say so.)"""
-        await trio.sleep(SETTLED_S)
+        """Of what lies there, if anything does. (Who else is struck may be the one who has to lead, or to say so.)"""
         names = {path.name for each in offline for path in self._cluster.seen(each).iterdir() if path.is_dir()}
         was_alone, led = self._is_alone(), {"nobody was asked"}
         with trio.move_on_after(LED_ELSEWHERE_WITHIN_S):

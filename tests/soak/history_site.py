@@ -84,12 +84,22 @@ class HistoryCluster(EmbeddedCluster):
     def break_disk(self, broker_id: int, **how: object) -> None:
         """how: what `support/broken_disk` reads."""
         file = self._disk_file(broker_id)
+        self._struck_file(broker_id).unlink(missing_ok=True)
         unfinished = file.with_suffix(".unfinished")
         unfinished.write_text(json.dumps(how))
         unfinished.replace(file)
 
     def heal_disk(self, broker_id: int) -> None:
         self._disk_file(broker_id).unlink()
+
+    def disk_errors(self, broker_id: int) -> list[tuple[str, str]]:
+        """(operation, path) of each that the broker had since its disk was broken."""
+        file = self._struck_file(broker_id)
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [(operation, path) for operation, _, path in (line.partition(" ") for line in lines)]
+
+    def _struck_file(self, broker_id: int) -> Path:
+        return self._disk_file(broker_id).with_name("broken-disk.struck")
 
     def _disk_file(self, broker_id: int) -> Path:
         return self.broker_folder(broker_id) / "broken-disk"

@@ -14,6 +14,7 @@ Faults end when so many records of `all` are acknowledged, and a script is over.
 * all comes to rest: every partition is led, with all replicas in sync; readers and the group get everything
 * nothing acknowledged is lost, and no other anomaly (`testkit/simulation/anomalies.py`) is in the history
 * replicas are equal byte for byte; brokers end in order when they are told to, and none fails by itself
+* whose disk fails gives it up (`history_disks`)
 
 Told and not judged, by kind of fault: how often it struck, what became of records meanwhile, and the longest time in
 which nothing was acknowledged.
@@ -109,7 +110,10 @@ class HistorySoak:
     async def _no_findings(self) -> str:
         if found := [*self.load.findings, *self.faults.findings]:
             raise PromiseBroken(f"{len(found)}: {found[:SHOWN]}")
-        return "no reader is sent back, brokers end with exit code 0 after SIGTERM, and not by themselves"
+        return (
+            "no reader is sent back; brokers end with exit code 0 after SIGTERM, by themselves only without a disk; "
+            "a disk that failed is given up"
+        )
 
     # --- what it came to ----------------------------------------------------------------------------------------
 

@@ -6,8 +6,10 @@ names the file, which is read at each call. Where there is none, nothing is chan
 {"stuck": true}                                       no fsync returns while the file says so
 {"errors": ["read", "fsync"], "below": ["/data"]}     these fail with EIO, in these folders
 ```
-Errors are of `read`, `write`, `fsync` and `rename`. Replaced is what the broker's adapter of disks calls
-(`runtime/disk_posix.py`), and sendfile, which reads the file that it sends.
+Errors are of `read`, `write`, `fsync` and `rename`; each is a line of a file beside that one, `….struck`: its operation
+and its path. Replaced is what the broker's adapter of disks calls
+(`runtime/disk_posix.py`), and sendfile, which reads the file
+that it sends.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ def _told() -> _Told:
 
 def _fail(told: _Told, operation: str, path: str) -> None:
     if any(path == folder or path.startswith(f"{folder}/") for folder in told["below"]):
+        with open(f"{_FILE}.struck", "a") as struck:
+            struck.write(f"{operation} {path}\n")
         raise OSError(errno.EIO, f"{os.strerror(errno.EIO)} ({operation}, which a test wanted)", path)
 
 

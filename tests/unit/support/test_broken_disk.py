@@ -68,3 +68,6 @@ def test_errors_strike_the_operations_and_folders_that_are_named(
     )
     assert done.stderr == ""
     assert done.stdout.splitlines() == [f"data {name} 5" for name in calls]
+    struck = tmp_path / "told.struck"
+    told_operations = [line.split()[0] for line in struck.read_text().splitlines()] if struck.exists() else []
+    assert told_operations == [operation] * len(calls)
