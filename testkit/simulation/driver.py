@@ -1,7 +1,7 @@
 """One run: start, load, faults, healing, judgement.
 
 ```
-options, script ──> World ──> workloads + faults ──> come to rest ──> judgement ──> Report
+options, script ──> World ──> workloads + faults (──> limping) ──> come to rest ──> judgement ──> Report
    (a seed)                     history, disks, log lines
 ```
 """
@@ -29,6 +29,7 @@ from strandline.testkit.simulation.god_view import GodView
 from strandline.testkit.simulation.history import NEVER_S, History
 from strandline.testkit.simulation.judgement import judge
 from strandline.testkit.simulation.leftovers import leftovers
+from strandline.testkit.simulation.limping import limp
 from strandline.testkit.simulation.losses import Losses
 from strandline.testkit.simulation.options import Options, draw_options, draw_weights
 from strandline.testkit.simulation.rest import come_to_rest
@@ -139,6 +140,7 @@ class _Run:
                     await self._load_and_strike(strikes, ends_s)
                 if bound.cancelled_caught:
                     return self._tell_who_does_not_end()
+                self.findings += await limp(world)
                 self.findings += await come_to_rest(world)
                 self.findings += judge(world, losses)
                 watchers.cancel_scope.cancel()

@@ -64,6 +64,8 @@ class Options:
     clock_rates: tuple[float, ...]
     """How fast the monotonic clock of each broker goes."""
     wall_skews_ms: tuple[int, ...] = field(default=())
+    lame_link: str = ""
+    """`1>3`: stays cut behind the time with faults, for a while (`limping`); empty: none does."""
 
     def lines(self) -> list[str]:
         faults = ", ".join(f"{kind} ×{weight}" for kind, weight in self.weights.items() if weight)
@@ -78,6 +80,7 @@ class Options:
             f"a record every {self.write_pause_s:g} s; latency {self.latency_s * 1e3:g} ms + {self.jitter_s * 1e3:g}, "
             f"to ZooKeeper {self.zookeeper_latency_s * 1e3:g} ms; disk {self.disk_delay_s * 1e3:g} ms, "
             f"beats {self.beat_s * 1e3:g} ms; clocks {rates}; wall clocks {skews}",
+            *([f"in the end {self.lame_link} stays cut for a while"] if self.lame_link else []),
         ]
 
 
@@ -140,7 +143,15 @@ def draw_options(
         beat_s=chance.choice((0.1, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5)),
         clock_rates=tuple(1 + chance.choice((0, 0, 1e-5, -1e-4, 1e-3)) for _ in range(brokers)),
         wall_skews_ms=tuple(chance.choice((0, 0, 50, -2_000)) for _ in range(brokers)),
+        lame_link=_lame_link(seed, brokers) if weights.get("cut") else "",
     )
+
+
+def _lame_link(seed: int, brokers: int) -> str:
+    """Every other time."""
+    chance = random.Random(f"{seed}/lame link")
+    one, other = chance.sample(range(1, brokers + 1), 2)
+    return chance.choice(("", f"{one}>{other}"))
 
 
 def _topics_that_lose_records(chance: random.Random, replication: int) -> Iterator[TopicPlan]:
