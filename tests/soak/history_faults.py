@@ -18,7 +18,7 @@ from soak.history_pressure import Pressure
 from soak.history_script import KIND_OF
 from soak.history_site import HistoryCluster
 from soak.soak_run import off_loop
-from strandline.client import TrioAdmin
+from strandline.client import TrioAdmin, TrioConsumer
 from strandline.client.errors import ClientError
 from strandline.protocol.messages import ConfigResource
 from strandline.protocol.types import TopicPartition
@@ -31,6 +31,7 @@ SLOW_FSYNC_S, SLOW_LINK_S, SLOW_ZOOKEEPER_S, LATE_ZOOKEEPER_S = 2.0, 0.05, 1.5, 
 DROP_INTERVAL_S = 0.5
 FREE_BYTES, GROWTH_BYTES = 64 * 2**10, 4 * 2**10
 SPARE_DESCRIPTORS = 3
+OLD_RECORDS_INTERVAL_MS = 500
 DISK_OPERATIONS = ["read", "write", "fsync", "rename"]
 MOVED_WITHIN_S = 5.0
 ADMIN_SETTINGS = {"request_timeout_ms": 3_000, "default_api_timeout_ms": 5_000}
@@ -344,6 +345,24 @@ class HistoryFaults:
         self.cluster.heal_disk(broker)
 
     @_kind("read errors")
+    async def read_errors(self, fault: Fault, brokers: list[int]) -> str:
+        """Followers and readers of the newest need no disk: somebody reads what is old, too."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._read_old_records)
+            note = await self.disk_errors(fault, brokers)
+            nursery.cancel_scope.cancel()
+        return note
+
+    async def _read_old_records(self) -> None:
+        async with TrioConsumer(self.cluster.proxies.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+            await consumer.assign(self.partitions)
+            while True:
+                for tp in self.partitions:
+                    consumer.seek(tp, 0)
+                with suppress(ClientError):
+                    await consumer.poll_columns(timeout_ms=OLD_RECORDS_INTERVAL_MS)
+                await trio.sleep(OLD_RECORDS_INTERVAL_MS / 1000)
+
     @_kind("write errors")
     @_kind("fsync errors")
     @_kind("rename errors")
