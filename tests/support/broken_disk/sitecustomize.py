@@ -7,9 +7,8 @@ names the file, which is read at each call. Where there is none, nothing is chan
 {"errors": ["read", "fsync"], "below": ["/data"]}     these fail with EIO, in these folders
 ```
 Errors are of `read`, `write`, `fsync` and `rename`; each is a line of a file beside that one, `….struck`: its operation
-and its path. Replaced is what the broker's adapter of disks calls
-(`runtime/disk_posix.py`), and sendfile, which reads the file
-that it sends.
+and its path. Replaced is what the broker's adapter of disks calls (`runtime/disk_posix.py`), and sendfile, which reads
+the file that it sends.
 """
 
 from __future__ import annotations
