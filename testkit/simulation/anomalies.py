@@ -88,13 +88,14 @@ class Excuses:
     """gone: values of which a disaster took the last copy, or that stood where it took the end of the log, deleted by
     then or not. weak: values that one broker alone had acknowledged and may have lost. disasters_s: stream → when its
     offsets may have gone back. replaced: stream → leaders that did not know it. offsets_partitions: so many partitions
-    the topic of committed offsets has."""
+    the topic of committed offsets has. asked_starts: stream → below that somebody wanted records deleted."""
 
     gone: set[bytes] = field(default_factory=set)
     weak: set[bytes] = field(default_factory=set)
     disasters_s: Mapping[Stream, Sequence[float]] = field(default_factory=dict)
     replaced: Mapping[Stream, Sequence[Replaced]] = field(default_factory=dict)
     offsets_partitions: int = 1
+    asked_starts: Mapping[Stream, int] = field(default_factory=dict)
 
     def forgives(self, value: bytes) -> bool:
         return value in self.gone or value in self.weak
@@ -307,7 +308,8 @@ def _of_real_time(stream: Stream, writes: Sequence[Write], excuses: Excuses) -> 
 
 def _of_group_readings(history: History, logs: Mapping[Stream, FinalLog], excuses: Excuses) -> Iterator[Anomaly]:
     """Members commit what they got, and the next one goes on there. In a later life of a topic they may go on where
-    they were in the one before; where a disaster took records, others may stand in their place."""
+    they were in the one before; where a disaster took records, others may stand in their place. A deletion that
+    was not answered may have moved them on, and be unknown to the next leader."""
     read: dict[tuple[str, Stream], set[int]] = defaultdict(set)
     for poll in history.polls:
         read[poll.group, poll.stream].update(offset for offset, _ in poll.records)
@@ -320,7 +322,8 @@ def _of_group_readings(history: History, logs: Mapping[Stream, FinalLog], excuse
         log = logs.get(stream)
         if log is None or stream.life > 1 or excuses.disasters_s.get(stream):
             continue
-        missed = [each for each in log.records if log.start_offset <= each < end and each not in read[group, stream]]
+        start = max(log.start_offset, excuses.asked_starts.get(stream, 0))
+        missed = [each for each in log.records if start <= each < end and each not in read[group, stream]]
         if missed:
             text = f"it has committed {end}, and nobody got what stands at {sorted(missed)[:5]}"
             yield Anomaly("passed-over", f"group {group}, {stream}", text)

@@ -35,6 +35,7 @@ def judge(world: World, losses: Losses) -> list[str]:
         logs[stream] = FinalLog(begin, kept, is_compacted=world.topics[stream.tp.topic].plan.is_compacted)
     found += late_outcomes(world.history)
     world.excuses.weak = losses.weak()
+    world.excuses.asked_starts = {stream: head.asked for stream, head in world.heads.items()}
     return found + [str(each) for each in anomalies(world.history, logs, world.excuses)]
 
 

@@ -216,6 +216,8 @@ def test_what_a_group_has_committed_one_of_its_members_has_got() -> None:
     assert names(of, log(0, 1, 2)) == ["passed-over"]
     assert names(of, FinalLog(2, {2: b"v2"})) == [], "it was deleted"
     assert names(of, log(0, 1, 2), Excuses(disasters_s={STREAM: [1]})) == []
+    assert names(of, log(0, 1, 2), Excuses(asked_starts={STREAM: 1})) == ["passed-over"]
+    assert names(of, log(0, 1, 2), Excuses(asked_starts={STREAM: 2})) == [], "a leader that is gone had deleted it"
 
 
 def test_what_is_asked_before_a_commit_is_answered_may_be_either() -> None:
