@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 
 NAMED_MAX = 5
+"""Of what was never reached."""
+MANY_SEEDS = 20
+"""So many should reach most of what there is."""
 
 
 def versions_line() -> str:
@@ -83,7 +86,8 @@ def show_batch(results: Sequence[Result], kinds: Iterable[str], real_s: float) -
     show_table(columns, [tuple(map(str, row)) for row in rows], columns[1:])
     show_sometimes(results)
     show_findings(results)
-    if missed := never_reached(results):
+    missed = never_reached(results)
+    if missed and len(results) >= MANY_SEEDS:
         named = ", ".join(missed[:NAMED_MAX]) + (f" and {len(missed) - NAMED_MAX} more" * (len(missed) > NAMED_MAX))
         click.echo(f"never reached: {named}")
     failed = [result for result in results if result.findings]

@@ -15,7 +15,6 @@ from strandline.broker.handlers.orders import OrderHandlers
 from strandline.broker.replication.follower import Fetcher
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.messages import FetchPartitionData, FetchRequest
-from strandline.protocol.types import NO_EPOCH
 from strandline.testkit.node_tasks import NODE
 from strandline.testkit.simulation.world import World
 from strandline.testkit.simulation.wrapping import Wrap, wrapped
@@ -45,7 +44,7 @@ class Fences:
         response = await original(handlers, request)
         if response.error_code:
             return response
-        if order.broker_epoch != broker_epoch:
+        if order.broker_epoch != broker_epoch or broker_epoch < 0:
             self._violated(27, f"obeys an order to its life {order.broker_epoch}, and is in {broker_epoch}")
         if order.controller_epoch < controller_epoch:
             self._violated(27, f"obeys controller {order.controller_epoch}, and knows of {controller_epoch}")
@@ -55,12 +54,15 @@ class Fences:
         self, original: Callable[..., Any], reads: FetchReads, read: Any, message: FetchRequest, *rest: Any
     ) -> Any:
         answer = data, _ = original(reads, read, message, *rest)
-        epoch = read.wanted.current_leader_epoch
-        if message.replica_id >= 0 and not data.error_code and epoch != NO_EPOCH:
-            partition = reads.replicas.partitions[read.topic, read.wanted.partition]
-            if epoch != partition.leader_epoch:
-                text = f"serves a fetch of epoch {epoch} of {message.replica_id} in epoch {partition.leader_epoch}"
-                self._violated(13, f"{text}, of {partition.topic_partition}")
+        if message.replica_id < 0 or data.error_code:
+            return answer
+        epoch, replica = read.wanted.current_leader_epoch, message.replica_id
+        partition = reads.replicas.partitions[read.topic, read.wanted.partition]
+        if epoch != partition.leader_epoch:
+            text = f"serves a fetch of epoch {epoch} of {replica} in epoch {partition.leader_epoch}"
+            self._violated(13, f"{text}, of {partition.topic_partition}")
+        if partition.leadership is None or replica not in partition.leadership.followers:
+            self._violated(13, f"serves {replica}, which follows nobody here, of {partition.topic_partition}")
         return answer
 
     def _hear(self, original: Callable[..., None], fetcher: Fetcher, response: Any, records: Any, asked: Any) -> None:

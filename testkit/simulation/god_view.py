@@ -21,7 +21,7 @@ from strandline.broker.replication.partition import Partition
 from strandline.protocol.records.batch import scan
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.storage.cleaning.plan import Result
-from strandline.storage.cleaning.takeover import LentSegments
+from strandline.storage.cleaning.takeover import LentSegments, Superseded
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.node_tasks import NODE
@@ -98,9 +98,13 @@ class GodView:
         log = lent._log
         committed = self._committed(_life(log))
         end_offset = max(source.end_offset for source in lent.sources if source.base_offset in result.sources)
-        committed.compacted_below = max(committed.compacted_below, end_offset)
+        before, committed.compacted_below = committed.compacted_below, max(committed.compacted_below, end_offset)
         self._seen.pop(_place(log), None)
-        original(lent, result)
+        try:
+            original(lent, result)
+        except Superseded:
+            committed.compacted_below = before
+            raise
 
     def _delete(self, original: Callable[..., Any], manager: LogManager, tp: TopicPartition) -> None:
         original(manager, tp)

@@ -42,14 +42,14 @@ async def limp(world: World) -> list[str]:
 async def _write_until_taken(world: World, plan: TopicPlan, deadline_s: float, found: list[str]) -> None:
     """One record after the other to each of its partitions, until one is acknowledged."""
     waiting = [stream for stream in world.topics[plan.name].streams if _can_spare_one(world, stream.tp)]
-    name, began_s = f"limping-{plan.name}", common_time()
+    name, since = f"limping-{plan.name}", len(world.history.writes)
     async with open_writer(world, name, plan) as writer:
         while waiting and common_time() < deadline_s:
             for stream in waiting:
                 writer.write(stream.tp.partition)
             await trio.sleep(PAUSE_S)
-            recent = [write for write in world.history.writes if write.process == name and write.began_s >= began_s]
-            taken = {write.stream for write in recent if write.outcome is Outcome.OK}
+            own = [write for write in world.history.writes[since:] if write.process == name]
+            taken = {write.stream for write in own if write.outcome is Outcome.OK}
             waiting = [stream for stream in waiting if stream not in taken]
     within = f"within {SERVES_WITHIN_S:g} s while {world.options.lame_link} is cut"
     found += [f"not-served: {stream}: no record is acknowledged, {within}" for stream in waiting]

@@ -3,8 +3,10 @@
 | watched | must hold |
 |---|---|
 | a leader raises it | no further than the log of the next leader reached when he began, if there is one (16) |
+| a leader raises it | with as many in sync as `min.insync.replicas` wants, or as there are replicas (15) |
 | acks=all is acknowledged | by who leads, and not beyond it (15) |
 | a client is told of it | no more than a leader has used (9), nor less than this one or one before him had told (8) |
+| a consumer reads | no further (9) |
 | a log begins elsewhere | not above the highest that a leader has ever used (19) |
 | anything of these | log start ≤ high watermark ≤ log end, and no leader has used less (19) |
 
@@ -52,6 +54,8 @@ class Watermarks:
         self._god_view = god_view
         self._answering: Partition | None = None
         """Of which acknowledgements are decided just now."""
+        self._reading_below: int | None = None
+        """What is committed for the consumer who is answered just now."""
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -65,6 +69,7 @@ class Watermarks:
             Wrap(Appends, "_acknowledge", self._complete_of_appends),
             Wrap(ProduceOperation, "reached", self._acknowledge),
             Wrap(FetchReads, "read_one", self._read),
+            Wrap(Log, "read", self._read_log),
             Wrap(QueryHandler, "_list_offset", self._list_offset),
         ):
             yield
@@ -77,9 +82,12 @@ class Watermarks:
         if partition.leadership is not None and partition.high_watermark > before:
             epoch = partition.leader_epoch
             ends_at = self._god_view.committed_of(partition.log).ends_for(epoch)
+            text = f"commits up to {partition.high_watermark} in epoch {epoch}"
             if ends_at is not None and partition.high_watermark > ends_at:
-                text = f"commits up to {partition.high_watermark} in epoch {epoch}, and the next leader began at"
-                self._violated(partition.log, f"{text} {ends_at}", 16)
+                self._violated(partition.log, f"{text}, and the next leader began at {ends_at}", 16)
+            isr, needed = partition.leadership.isr, partition.leadership.required_isr_size
+            if len(isr) < needed:
+                self._violated(partition.log, f"{text}, with {list(isr)} in sync where {needed} are to be", 15)
         self._check_bounds(partition)
         return result
 
@@ -115,15 +123,28 @@ class Watermarks:
     ) -> tuple[FetchPartitionData, Any]:
         """A new leader that cannot know yet how far its predecessor went serves what lies below its own high watermark
         all the same: to refuse would keep it from clients for as long as too few are in sync."""
-        answer: tuple[FetchPartitionData, Any] = original(reads, read, message, *rest)
+        if message.replica_id >= 0:
+            followers: tuple[FetchPartitionData, Any] = original(reads, read, message, *rest)
+            return followers
+        partition = reads.replicas.partitions.get(TopicPartition(read.topic, read.wanted.partition))
+        self._reading_below = partition.high_watermark if partition is not None else None
+        try:
+            answer: tuple[FetchPartitionData, Any] = original(reads, read, message, *rest)
+        finally:
+            self._reading_below = None
         data = answer[0]
-        if message.replica_id < 0 and not data.error_code:
-            partition = reads.replicas.partitions.get(TopicPartition(read.topic, read.wanted.partition))
+        if not data.error_code:
             leadership = partition.leadership if partition is not None else None
             unsure_below = leadership.leading_since_offset if leadership is not None else 0
             if not read.wanted.fetch_offset < data.high_watermark < unsure_below:
                 self._tell(partition, data.high_watermark, "a fetch")
         return answer
+
+    def _read_log(self, original: Callable[..., Any], log: Log, offset: int, max_bytes: int, end_offset: int) -> Any:
+        if self._reading_below is not None and end_offset > self._reading_below:
+            text = f"lets a consumer read up to {end_offset}, and commits up to {self._reading_below}"
+            self._violated(log, text, 9)
+        return original(log, offset, max_bytes, end_offset)
 
     def _list_offset(
         self, original: Callable[..., Any], handler: QueryHandler, topic: str, wanted: ListOffsetsPartition

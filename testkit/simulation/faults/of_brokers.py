@@ -13,6 +13,7 @@ from strandline.testkit.node import NodeDied
 from strandline.testkit.simulation.faults.places import (
     ANYWHERE,
     DISK_PLACES,
+    OF_SESSIONS,
     OPERATIONS_PASSED_MAX,
     PASSED_MAX,
     WAITED_S,
@@ -28,6 +29,7 @@ HOUR_MS, TEN_YEARS_MS = 3_600_000, 315_360_000_000
 JUMPS_MS = {"+1 h": HOUR_MS, "-1 h": -HOUR_MS, "+10 y": TEN_YEARS_MS, "-10 y": -TEN_YEARS_MS}
 STANDS_STILL = "stands still"
 IDENTITIES = ("broker.id", "cluster.id")
+FOREIGN_ID = "77"
 
 
 async def kill(strikes: Strikes, fault: Fault) -> None:
@@ -80,14 +82,15 @@ async def wrong_identity(strikes: Strikes, fault: Fault) -> None:
     right = node.disk.read(path) if node.disk.exists(path) else b""
     if key.encode() not in right:  # it was killed before it was anybody's
         return await _return(strikes, fault)
-    node.disk.write(path, re.sub(rf"^{re.escape(key)}=.*$".encode(), f"{key}=77".encode(), right, flags=re.MULTILINE))
+    other = f"{key}={FOREIGN_ID}"
+    node.disk.write(path, re.sub(rf"^{re.escape(key)}=.*$".encode(), other.encode(), right, flags=re.MULTILINE))
     foreign = node.disk.content()
     try:
         await strikes.cluster.start_broker(broker)
         strikes.world.violated(f"foreign-disk: broker {broker}: starts, though {key} is another one")
-    except StartFailed:
-        strikes.world.sometimes[f"a foreign disk was refused: {key}"] += 1
-    if changed := [each for each, content in node.disk.content().items() if foreign.get(each) != content]:
+    except StartFailed as failed:
+        strikes.world.sometimes[f"a foreign disk was refused: {key}"] += other in str(failed)
+    if changed := sorted({each for each, _ in foreign.items() ^ node.disk.content().items()}):
         strikes.world.violated(f"foreign-disk: broker {broker}: its start changed {changed}")
     node.disk.write(path, right)
     await _return(strikes, fault)
@@ -133,6 +136,8 @@ async def kill_at_zookeeper(strikes: Strikes, fault: Fault) -> None:
         return False
 
     strikes.at_writes[client] = on_write
+    if write in OF_SESSIONS and broker in strikes.cluster.registered():
+        strikes.cluster.expire_session(broker)  # it writes such things when it begins one
     with trio.move_on_after(fault.seconds + WAITED_S):
         await met.wait()
     del strikes.at_writes[client]
@@ -152,7 +157,7 @@ async def _end_at_disk(strikes: Strikes, fault: Fault, *, loses_power: bool) -> 
     (broker,) = strikes.brokers(fault)
     node, how = strikes.cluster.nodes[broker], strikes.how(fault)
     place, disk, met = DISK_PLACES[how], node.disk, trio.Event()
-    left = strikes.chance(fault).randint(0, OPERATIONS_PASSED_MAX if how == ANYWHERE else PASSED_MAX)
+    left = strikes.chance(fault, "left").randint(0, OPERATIONS_PASSED_MAX if how == ANYWHERE else PASSED_MAX)
 
     def on_operation(operation: str, path: str) -> None:
         nonlocal left

@@ -43,12 +43,12 @@ async def full(strikes: Strikes, fault: Fault) -> None:
     disk.capacity_bytes = used_bytes + strikes.chance(fault).randint(0, ROOM_LEFT_BYTES_MAX)
     await trio.sleep(fault.seconds)
     disk.capacity_bytes = before
-    if not node.is_up:
-        await strikes.start(node.broker_id)
+    await _see_to_logs(strikes, fault)
 
 
 async def no_room(strikes: Strikes, fault: Fault) -> None:
-    """As with a quota of one place: the rest of the disk has room. Until there is some there, too."""
+    """As with a quota of one place: the rest of the disk has room. Until there is some there, too. Nothing is written
+    there, not even where there was something before."""
     (node,) = strikes.nodes(fault)
     disk, place = node.disk, DISK_PLACES[how := strikes.how(fault)]
 

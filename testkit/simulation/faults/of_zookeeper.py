@@ -58,8 +58,6 @@ async def lag(strikes: Strikes, fault: Fault) -> None:
 
 async def slow(strikes: Strikes, fault: Fault) -> None:
     zookeeper = strikes.cluster.zookeeper
-    if zookeeper.latency_s == SLOW_S:
-        return
     before, zookeeper.latency_s = zookeeper.latency_s, SLOW_S
     await trio.sleep(fault.seconds)
     zookeeper.latency_s = before
@@ -67,8 +65,6 @@ async def slow(strikes: Strikes, fault: Fault) -> None:
 
 async def down(strikes: Strikes, fault: Fault) -> None:
     zookeeper = strikes.cluster.zookeeper
-    if not zookeeper.up:
-        return
     zookeeper.stop()
     await trio.sleep(fault.seconds)
     zookeeper.start()

@@ -54,7 +54,8 @@ DISK_PLACES = {
 _STATE = re.compile(r"/brokers/topics/[^/]+/partitions/\d+/state")
 _TOPIC = re.compile(r"/brokers/topics/[^/]+|/config/.*|/admin/.*|/brokers/topics/[^/]+/partitions.*")
 _REGISTRATION = re.compile(r"/brokers/(ids|incarnations)/.*")
-WRITES = (ANYWHERE, "isr", "roles", "topic", "registration", "seat of the controller")
+OF_SESSIONS = ("registration", "seat of the controller")
+WRITES = (ANYWHERE, "isr", "roles", "topic", *OF_SESSIONS)
 """Of partition states: the leader writes its `isr`, the controller `roles`."""
 
 

@@ -30,6 +30,8 @@ class Strikes:
         self.struck: set[int] = set()
         self.at_writes: dict[MemoryCoordination, Callable[[Request, bool], bool]] = {}
         """Of brokers that are struck at a write to ZooKeeper: as `MemoryZooKeeper.on_write`, which knows one only."""
+        self._of_all: set[str] = set()
+        """Kinds of what is done to everybody just now: no other one of these begins before it ends."""
         self._kinds = kinds
         self.cluster.zookeeper.on_write = self._on_write
 
@@ -59,10 +61,14 @@ class Strikes:
             fault = fault._replace(target=str(brokers[0]))
         if not all(self.cluster.nodes[each].is_up and each not in self.struck for each in brokers):
             return
+        if not brokers and fault.kind in self._of_all:
+            return
         struck = Struck(fault, common_time())
         self.world.struck.append(struck)
         self.world.sometimes[f"fault: {fault.kind}"] += 1
         self.struck.update(brokers)
+        if not brokers:
+            self._of_all.add(fault.kind)
         for broker in brokers:
             self.losses.strike(broker, fault.seconds)
         try:
@@ -70,6 +76,8 @@ class Strikes:
             struck.to_s = common_time()
         finally:
             self.struck.difference_update(brokers)
+            if not brokers:
+                self._of_all.discard(fault.kind)
 
     def _on_write(self, client: MemoryCoordination, request: Request, is_done: bool) -> bool:
         struck = self.at_writes.get(client)
@@ -88,13 +96,13 @@ class Strikes:
     def nodes(self, fault: Fault) -> list[BrokerNode]:
         return [self.cluster.nodes[broker] for broker in self.brokers(fault)]
 
-    def chance(self, fault: Fault) -> random.Random:
+    def chance(self, fault: Fault, purpose: str = "") -> random.Random:
         """Whatever else there is to decide about it; the same in each shorter script."""
-        return self.world.chance(str(fault))
+        return self.world.chance(f"{fault}{purpose}")
 
     def how(self, fault: Fault) -> str:
         """Which of the ways of its kind."""
-        return fault.how or self.chance(fault).choice(self._kinds[fault.kind].ways)
+        return fault.how or self.chance(fault, "how").choice(self._kinds[fault.kind].ways)
 
     async def start(self, broker: int) -> None:
         """Until it serves."""

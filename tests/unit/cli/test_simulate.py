@@ -215,7 +215,6 @@ def test_the_batch_says_which_faults_were_struck_and_what_came_of_it(
         ("stop", 0, 0, 0, 0),
     ]
     monkeypatch.setattr(simulate_processes, "run_all", lambda *_, **__: iter(results))
-    missed = [name for name in ALWAYS_REACHED if name != "elections"]
     ran = shell("simulate", "--seeds", "1-3", "--faults", "kill,cut")
     assert ran.code == 1
     assert ran.out.split("\n", 1)[1] == (
@@ -231,10 +230,17 @@ def test_the_batch_says_which_faults_were_struck_and_what_came_of_it(
         "FINDING TIMES RUNS FIRST-SEED\n"
         "a       3     2    2\n"
         "d       1     1    2\n"
-        f"never reached: {', '.join(missed[:5])} and {len(missed) - 5} more\n"
         "again: again 2\nagain: again 3\n"
         "3 seeds, 2 with findings; 30.0 simulated seconds in 0.1 s, ×300, ×5 in one process\n"
     )
+
+
+def test_many_seeds_that_do_not_reach_what_is_rare_say_so(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulate_processes, "run_all", lambda *_, **__: iter([result(n, []) for n in range(1, 31)]))
+    missed = [name for name in ALWAYS_REACHED if name != "elections"]
+    told = f"never reached: {', '.join(missed[:5])} and {len(missed) - 5} more\n"
+    assert told in shell("simulate", "--seeds", "1-30").out
+    assert json.loads(shell("simulate", "--seeds", "1-30", "--output", "json").out)["never_reached"] == missed
 
 
 def test_the_same_digest_again_is_no_finding() -> None:

@@ -241,6 +241,19 @@ async def test_a_window_bounds_what_is_in_flight() -> None:
     assert a.send_nowait([bytes(700)]) == 400
 
 
+async def test_a_node_without_descriptors_makes_no_connection_and_keeps_who_waits() -> None:
+    network = MemoryNetwork()
+    listener = await network.node("b").listen(ADDRESS)
+    await network.node("a").connect(ADDRESS)
+    network.node("b").lacks_descriptors = True
+    with pytest.raises(OSError, match="Too many open files"):
+        await listener.accept()
+    with pytest.raises(CannotConnect, match="Too many open files"):
+        await network.node("b").connect(ADDRESS)
+    network.node("b").lacks_descriptors = False
+    await listener.accept()
+
+
 async def test_accepting_can_fail_for_lack_of_descriptors_and_loses_no_connection() -> None:
     network = MemoryNetwork()
     listener = await network.node("b").listen(ADDRESS)

@@ -12,8 +12,8 @@ from strandline.storage.manager import log_directory
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.simulation import driver
 from strandline.testkit.simulation.driver import Report
-from strandline.testkit.simulation.faults import of_disks
 from strandline.testkit.simulation.faults.of_brokers import HOUR_MS, JUMPS_MS, STANDS_STILL
+from strandline.testkit.simulation.faults.of_disks import SLOW_S
 from strandline.testkit.simulation.faults.places import DISK_PLACES, WRITES
 from strandline.testkit.simulation.faults.striking import Strikes
 from strandline.testkit.simulation.faults.table import KINDS
@@ -22,6 +22,8 @@ from strandline.testkit.simulation.losses import Losses
 from strandline.testkit.simulation.options import draw_options
 from strandline.testkit.simulation.script import Fault, read_script
 from strandline.testkit.simulation.world import World
+
+SEEDS = range(1, 11)
 
 
 def run(script: str, seed: int = 3, length_s: float = 30.0) -> Report:
@@ -70,24 +72,26 @@ def test_who_starts_on_a_foreign_disk_is_found(monkeypatch: pytest.MonkeyPatch) 
     assert "foreign-disk: broker 2: its start changed ['/data/" in told[1]
 
 
-def test_every_place_of_a_disk_is_met() -> None:
-    """Some need an orderly stop, or a cleaner."""
-    found: set[str] = set()
-    for seed, place in enumerate(DISK_PLACES):
-        report = run(f"6 kill at disk 2 for 8: {place}\n6 power at disk 1 for 8: {place}\n12 stop 3", seed=seed + 1)
-        assert report.findings == []
-        found |= {name for name in report.sometimes if name.startswith("ended at an operation of the disk")}
-    assert len(found) >= len(DISK_PLACES) - 3, found
+@pytest.mark.parametrize("place", DISK_PLACES)
+def test_every_place_of_a_disk_is_met(place: str) -> None:
+    """Sooner or later: some need a leader who changes, a cleaner, a start."""
+    assert until_met(f"ended at an operation of the disk: {place}", f"6 kill at disk 2 for 8: {place}\n7 stop 3")
 
 
-def test_every_write_to_zookeeper_is_met() -> None:
-    found: set[str] = set()
-    for seed, write in enumerate(WRITES):
-        script = f"5 kill at zookeeper controller for 8: {write}\n7 expire 1\n7 expire 2\n7 expire 3\n9 kill 2 for 1"
-        report = run(script, seed=seed + 2)
+@pytest.mark.parametrize("write", WRITES)
+def test_every_write_to_zookeeper_is_met(write: str) -> None:
+    script = f"5 kill at zookeeper controller for 8: {write}\n7 kill 2 for 1\n9 kill 1 for 1"
+    assert until_met(f"killed at a write to ZooKeeper: {write}", script)
+
+
+def until_met(what: str, script: str) -> bool:
+    """Whether one of some seeds meets it; in all of them nothing is found."""
+    for seed in SEEDS:
+        report = run(script, seed, length_s=20.0)
         assert report.findings == []
-        found |= {name for name in report.sometimes if name.startswith("killed at a write to ZooKeeper")}
-    assert len(found) >= len(WRITES) - 2, found
+        if report.sometimes[what]:
+            return True
+    return False
 
 
 @pytest.mark.parametrize("place", ["append", "checkpoint", "epochs"])
@@ -100,7 +104,7 @@ def test_a_log_that_went_offline_without_room_is_seen_to() -> None:
     """A cleaner that puts its segment in has no room for an index."""
     options = driver.options_of(1, length_s=60.0, kinds=("no room",))
     report = driver.simulate(options, read_script("20 no room 1 for 8: index\n20 no room 2 for 8: index"))
-    assert report.findings == []
+    assert report.findings == [] and report.sometimes["restarted for a log that was offline"]
 
 
 def test_without_descriptors_nobody_gets_in_and_then_everybody() -> None:
@@ -108,9 +112,16 @@ def test_without_descriptors_nobody_gets_in_and_then_everybody() -> None:
     assert report.findings == [] and report.sometimes["a file was not opened for want of descriptors"]
 
 
-@pytest.mark.parametrize("how", of_disks.SLOW_S)
-def test_a_disk_that_is_slow_for_long_stops_nobody_else(how: str) -> None:
-    assert run(f"4 slow disk 1 for 8: {how}").findings == []
+@pytest.mark.parametrize("how", SLOW_S)
+async def test_a_slow_disk_is_as_fast_as_before_in_the_end(world: World, how: str, autojump_clock: MockClock) -> None:
+    node = world.cluster.nodes[1]
+    before_s = node.disk_delay_s
+    strikes = Strikes(world, Losses(world, GodView(world)), KINDS)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(strikes.run, [Fault(0.0, "slow disk", "1", 9.0, how)])
+        await trio.sleep(5)
+        assert node.disk_delay_s == SLOW_S[how] != before_s
+    assert node.disk_delay_s == before_s
 
 
 async def test_a_slow_zookeeper_is_as_fast_as_before_in_the_end(world: World, autojump_clock: MockClock) -> None:
@@ -120,5 +131,6 @@ async def test_a_slow_zookeeper_is_as_fast_as_before_in_the_end(world: World, au
     async with trio.open_nursery() as nursery:
         nursery.start_soon(strikes.run, [Fault(0.0, "zookeeper slow", "", 9.0), Fault(1.0, "zookeeper slow", "", 2.0)])
         await trio.sleep(5)
+        assert len(world.struck) == 1, "the other one is passed over"
         assert zookeeper.latency_s == 5.0 != before_s
     assert zookeeper.latency_s == before_s

@@ -15,7 +15,7 @@ def test_which_faults_and_workloads_there_may_be_changes_nothing_else_that_a_see
     for seed in range(20):
         all_of_them = draw_options(seed, draw_weights(seed, KINDS), WORKLOADS)
         none = draw_options(seed, {}, ())
-        drawn = {"weights": {}, "workloads": (), "faults_per_minute": 0.0}
+        drawn = {"weights": {}, "workloads": (), "faults_per_minute": 0.0, "lame_link": ""}
         assert replace(all_of_them, **drawn) == none
         less = draw_options(seed, draw_weights(seed, KINDS[1:]), WORKLOADS[1:])
         assert less.weights == {kind: all_of_them.weights[kind] for kind in KINDS[1:]}
