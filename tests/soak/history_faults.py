@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import random
-import resource
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import trio
 
-from soak.history_disks import FailingDisk
+from soak.history_limits import DisksAndLimits
 from soak.history_pressure import Pressure
 from soak.history_script import KIND_OF
 from soak.history_site import HistoryCluster
+from soak.history_strikes import STRIKES, kind
 from soak.soak_run import off_loop
-from strandline.client import TrioAdmin, TrioConsumer
+from strandline.client import TrioAdmin
 from strandline.client.errors import ClientError
 from strandline.protocol.messages import ConfigResource
 from strandline.protocol.types import TopicPartition
@@ -27,28 +25,13 @@ from support.proxies import ZOOKEEPER
 from support.zookeeper_sessions import end_session_of
 
 LOOK_INTERVAL_S = 0.5
-SLOW_FSYNC_S, SLOW_LINK_S, SLOW_ZOOKEEPER_S, LATE_ZOOKEEPER_S = 2.0, 0.05, 1.5, 5.0
+SLOW_LINK_S, SLOW_ZOOKEEPER_S, LATE_ZOOKEEPER_S = 0.05, 1.5, 5.0
 DROP_INTERVAL_S = 0.5
-FREE_BYTES, GROWTH_BYTES = 64 * 2**10, 4 * 2**10
-SPARE_DESCRIPTORS = 3
-OLD_RECORDS_INTERVAL_MS = 500
-DISK_OPERATIONS = ["read", "write", "fsync", "rename"]
 MOVED_WITHIN_S = 5.0
 ADMIN_SETTINGS = {"request_timeout_ms": 3_000, "default_api_timeout_ms": 5_000}
 
 ENDED_BEFORE_IT_SERVED = (0, 130, -signal.SIGTERM)
 """Exit codes: in order, before it was a broker, before it was a command."""
-
-Strike = Callable[["HistoryFaults", Fault, list[int]], Awaitable[str | None]]
-_STRIKES: dict[str, Strike] = {}
-
-
-def _kind(name: str) -> Callable[[Strike], Strike]:
-    def register(strike: Strike) -> Strike:
-        _STRIKES[name] = strike
-        return strike
-
-    return register
 
 
 @dataclass(slots=True)
@@ -61,22 +44,17 @@ class Struck:
     note: str = ""
 
 
-class HistoryFaults:
-    """Strikes one cluster. partitions: which are moved. tell: is given a line about each fault."""
+class HistoryFaults(DisksAndLimits):
+    """Strikes one cluster. tell: is given a line about each fault."""
 
     def __init__(
         self, cluster: HistoryCluster, partitions: list[TopicPartition], seed: int, tell: Callable[[str], None]
     ) -> None:
-        self.cluster = cluster
-        self.partitions = partitions
+        super().__init__(cluster, partitions, seed)
         self.done: list[Struck] = []
         self.passed_over: Counter[str] = Counter()
         """By kind: what they would have struck was struck already, or was not there."""
-        self.findings: list[str] = []
         self._tell = tell
-        self._random = random.Random(f"storms {seed}")
-        self._now: set[str] = set()
-        """What is struck just now."""
         self._storms = 0
 
     @property
@@ -120,7 +98,7 @@ class HistoryFaults:
         self._tell(str(fault))
         self._now |= struck
         try:
-            this.note = await _STRIKES[fault.kind](self, fault, brokers) or ""
+            this.note = await STRIKES[fault.kind](self, fault, brokers) or ""
         finally:
             self._now -= struck
             this.ended_s = trio.current_time()
@@ -135,18 +113,10 @@ class HistoryFaults:
             return [found.controller_id] if found and found.controller_id > 0 else []
         return [int(each) for each in fault.target.replace("-", ">").split(">") if each.isdigit()]
 
-    def _is_alive(self, broker: int) -> bool:
-        return self.cluster.brokers[broker].is_alive
-
-    def _pid(self, broker: int) -> int:
-        process = self.cluster.brokers[broker].id
-        assert process is not None
-        return process.pid
-
     # --- processes --------------------------------------------------------------------------------------------------
 
-    @_kind("kill")
-    @_kind("kill all")
+    @kind("kill")
+    @kind("kill all")
     async def kill(self, fault: Fault, brokers: list[int]) -> None:
         await self.cluster.killed(*brokers)
         await trio.sleep(fault.seconds)
@@ -154,8 +124,8 @@ class HistoryFaults:
             for broker in brokers:
                 nursery.start_soon(self.cluster.serving, broker)
 
-    @_kind("stop")
-    @_kind("roll")
+    @kind("stop")
+    @kind("roll")
     async def stop(self, fault: Fault, brokers: list[int]) -> None:
         for broker in brokers:
             if code := await self.cluster.stopped(broker):
@@ -163,7 +133,7 @@ class HistoryFaults:
             await trio.sleep(fault.seconds)
             await self.cluster.serving(broker)
 
-    @_kind("roll versions")
+    @kind("roll versions")
     async def roll_versions(self, fault: Fault, brokers: list[int]) -> str:
         older = self.cluster.older
         if older is None:
@@ -174,7 +144,7 @@ class HistoryFaults:
                 await self.stop(fault, [broker])
         return f"{older.commit}, and back"
 
-    @_kind("stop starting")
+    @kind("stop starting")
     async def stop_starting(self, fault: Fault, brokers: list[int]) -> str:
         (broker,) = brokers
         await self.cluster.killed(broker)
@@ -186,15 +156,15 @@ class HistoryFaults:
         await self.cluster.serving(broker)
         return f"exit code {code}"
 
-    @_kind("stop moving")
+    @kind("stop moving")
     async def stop_moving(self, fault: Fault, brokers: list[int]) -> None:
         async with TrioAdmin(self.cluster.proxies.bootstrap_servers, **ADMIN_SETTINGS) as admin:
             await self._move_all(admin)
         await self.stop(fault, brokers)
 
-    @_kind("pause")
-    @_kind("pause long")
-    @_kind("pause controller")
+    @kind("pause")
+    @kind("pause long")
+    @kind("pause controller")
     async def pause(self, fault: Fault, brokers: list[int]) -> None:
         for broker in brokers:
             await off_loop(self.cluster.pause_broker, broker)
@@ -203,20 +173,20 @@ class HistoryFaults:
 
     # --- the network ------------------------------------------------------------------------------------------------
 
-    @_kind("isolate")
+    @kind("isolate")
     async def isolate(self, fault: Fault, brokers: list[int]) -> None:
         await self._cut_off(fault, brokers[0], self.cluster.places())
 
-    @_kind("cut both")
+    @kind("cut both")
     async def cut_both(self, fault: Fault, brokers: list[int]) -> None:
         await self._cut_off(fault, brokers[0], [str(brokers[1])])
 
-    @_kind("cut controller")
+    @kind("cut controller")
     async def cut_controller(self, fault: Fault, brokers: list[int]) -> None:
         for broker in brokers:
             await self._cut_off(fault, broker, [str(each) for each in self.cluster.broker_ids])
 
-    @_kind("zookeeper silent")
+    @kind("zookeeper silent")
     async def zookeeper_silent(self, fault: Fault, brokers: list[int]) -> None:
         await self._cut_off(fault, brokers[0], [ZOOKEEPER])
 
@@ -226,11 +196,11 @@ class HistoryFaults:
         await trio.sleep(fault.seconds)
         self.cluster.heal(str(broker), *others)
 
-    @_kind("cut")
+    @kind("cut")
     async def cut(self, fault: Fault, brokers: list[int]) -> None:
         await self._one_way(fault, *map(str, brokers))
 
-    @_kind("zookeeper deaf")
+    @kind("zookeeper deaf")
     async def zookeeper_deaf(self, fault: Fault, brokers: list[int]) -> None:
         await self._one_way(fault, ZOOKEEPER, str(brokers[0]))
 
@@ -240,7 +210,7 @@ class HistoryFaults:
         await trio.sleep(fault.seconds)
         way.heal()
 
-    @_kind("slow link")
+    @kind("slow link")
     async def slow_link(self, fault: Fault, brokers: list[int]) -> None:
         one, other = map(str, brokers)
         ways = [self.cluster.proxies.way(one, other), self.cluster.proxies.way(other, one)]
@@ -250,14 +220,14 @@ class HistoryFaults:
         for way in ways:
             way.heal()
 
-    @_kind("drop")
+    @kind("drop")
     async def drop(self, fault: Fault, brokers: list[int]) -> None:
         with trio.move_on_after(fault.seconds):
             while True:
                 self.cluster.proxies.drop(*map(str, brokers))
                 await trio.sleep(DROP_INTERVAL_S)
 
-    @_kind("slow readers")
+    @kind("slow readers")
     async def slow_readers(self, fault: Fault, brokers: list[int]) -> str:
         (broker,) = brokers
         pressure = Pressure(self.cluster.address(broker), self._pid(broker), self.partitions[0])
@@ -274,11 +244,11 @@ class HistoryFaults:
 
     # --- ZooKeeper --------------------------------------------------------------------------------------------------
 
-    @_kind("expire")
+    @kind("expire")
     async def expire(self, fault: Fault, brokers: list[int]) -> str:
         return f"ended: {await self._expire(brokers[0])}"
 
-    @_kind("expire twice")
+    @kind("expire twice")
     async def expire_twice(self, fault: Fault, brokers: list[int]) -> str:
         first = await self._expire(brokers[0])
         with trio.move_on_after(MOVED_WITHIN_S):  # until it has registered anew
@@ -293,11 +263,11 @@ class HistoryFaults:
         except Exception:  # ZooKeeper is away, or the session is over: kazoo has an error for each
             return False
 
-    @_kind("zookeeper reply")
+    @kind("zookeeper reply")
     async def zookeeper_reply(self, fault: Fault, brokers: list[int]) -> None:
         await self._lost(fault, ZOOKEEPER, str(brokers[0]))
 
-    @_kind("zookeeper request")
+    @kind("zookeeper request")
     async def zookeeper_request(self, fault: Fault, brokers: list[int]) -> None:
         await self._lost(fault, str(brokers[0]), ZOOKEEPER)
 
@@ -309,17 +279,17 @@ class HistoryFaults:
         self.cluster.proxies.drop(source, destination)
         way.heal()
 
-    @_kind("zookeeper down")
+    @kind("zookeeper down")
     async def zookeeper_down(self, fault: Fault, brokers: list[int]) -> None:
         await off_loop(self.cluster.stop_zookeeper)
         await trio.sleep(fault.seconds)
         await off_loop(self.cluster.start_zookeeper)
 
-    @_kind("zookeeper slow")
+    @kind("zookeeper slow")
     async def zookeeper_slow(self, fault: Fault, brokers: list[int]) -> None:
         await self._answers_late(fault, brokers[0], SLOW_ZOOKEEPER_S)
 
-    @_kind("zookeeper late")
+    @kind("zookeeper late")
     async def zookeeper_late(self, fault: Fault, brokers: list[int]) -> None:
         await self._answers_late(fault, brokers[0], LATE_ZOOKEEPER_S)
 
@@ -329,89 +299,9 @@ class HistoryFaults:
         await trio.sleep(fault.seconds)
         way.heal()
 
-    # --- disks and limits -------------------------------------------------------------------------------------------
-
-    @_kind("slow disk")
-    async def slow_disk(self, fault: Fault, brokers: list[int]) -> None:
-        await self._worse_disk(fault, brokers[0], fsync_late_s=SLOW_FSYNC_S)
-
-    @_kind("stuck disk")
-    async def stuck_disk(self, fault: Fault, brokers: list[int]) -> None:
-        await self._worse_disk(fault, brokers[0], stuck=True)
-
-    async def _worse_disk(self, fault: Fault, broker: int, **how: object) -> None:
-        self.cluster.break_disk(broker, **how)
-        await trio.sleep(fault.seconds)
-        self.cluster.heal_disk(broker)
-
-    @_kind("read errors")
-    async def read_errors(self, fault: Fault, brokers: list[int]) -> str:
-        """Followers and readers of the newest need no disk: somebody reads what is old, too."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._read_old_records)
-            note = await self.disk_errors(fault, brokers)
-            nursery.cancel_scope.cancel()
-        return note
-
-    async def _read_old_records(self) -> None:
-        async with TrioConsumer(self.cluster.proxies.bootstrap_servers, auto_offset_reset="earliest") as consumer:
-            await consumer.assign(self.partitions)
-            while True:
-                for tp in self.partitions:
-                    consumer.seek(tp, 0)
-                with suppress(ClientError):
-                    await consumer.poll_columns(timeout_ms=OLD_RECORDS_INTERVAL_MS)
-                await trio.sleep(OLD_RECORDS_INTERVAL_MS / 1000)
-
-    @_kind("write errors")
-    @_kind("fsync errors")
-    @_kind("rename errors")
-    async def disk_errors(self, fault: Fault, brokers: list[int]) -> str:
-        log_dir = self._random.choice(self.cluster.log_dirs(brokers[0]))
-        return await self._failing_disk(brokers[0]).strike([fault.kind.split()[0]], [log_dir], fault.seconds)
-
-    @_kind("dead disks")
-    async def dead_disks(self, fault: Fault, brokers: list[int]) -> str:
-        log_dirs = self.cluster.log_dirs(brokers[0])
-        return await self._failing_disk(brokers[0]).strike(DISK_OPERATIONS, log_dirs, fault.seconds)
-
-    def _failing_disk(self, broker: int) -> FailingDisk:
-        return FailingDisk(self.cluster, broker, lambda: self._now == {str(broker)}, self.findings.append)
-
-    @_kind("disk full")
-    async def disk_full(self, fault: Fault, brokers: list[int]) -> None:
-        await off_loop(self.cluster.disk.fill_but, FREE_BYTES)
-        await trio.sleep(fault.seconds)
-        await off_loop(self.cluster.disk.make_room)
-
-    @_kind("file limit")
-    async def file_limit(self, fault: Fault, brokers: list[int]) -> str:
-        (broker,) = brokers
-        largest = await off_loop(largest_file, *map(self.cluster.seen, self.cluster.log_dirs(broker)))
-        return await self._limited(fault, broker, resource.RLIMIT_FSIZE, largest + GROWTH_BYTES)
-
-    @_kind("descriptor limit")
-    async def descriptor_limit(self, fault: Fault, brokers: list[int]) -> str:
-        (broker,) = brokers
-        opened = len(list(Path(f"/proc/{self._pid(broker)}/fd").iterdir()))
-        return await self._limited(fault, broker, resource.RLIMIT_NOFILE, opened + SPARE_DESCRIPTORS)
-
-    async def _limited(self, fault: Fault, broker: int, which: int, limit: int) -> str:
-        pid = self._pid(broker)
-        soft, hard = resource.prlimit(pid, which)
-        resource.prlimit(pid, which, (limit, hard))
-        await trio.sleep(fault.seconds)
-        daemon = self.cluster.brokers[broker]
-        if daemon.is_alive:
-            resource.prlimit(pid, which, (soft, hard))
-            return "it lives"
-        said = f"exit code {daemon.exit_code}: {daemon.last_log_line()}"
-        await self.cluster.serving(broker)
-        return said
-
     # --- storms -----------------------------------------------------------------------------------------------------
 
-    @_kind("topics")
+    @kind("topics")
     async def topics(self, fault: Fault, brokers: list[int]) -> str:
         done: Counter[str] = Counter()
         async with TrioAdmin(self.cluster.proxies.bootstrap_servers, **ADMIN_SETTINGS) as admin:
@@ -436,7 +326,7 @@ class HistoryFaults:
                 done[type(error).__name__] += 1
                 await trio.sleep(DROP_INTERVAL_S)
 
-    @_kind("moves")
+    @kind("moves")
     async def moves(self, fault: Fault, brokers: list[int]) -> None:
         async with TrioAdmin(self.cluster.proxies.bootstrap_servers, **ADMIN_SETTINGS) as admin:
             with trio.move_on_after(fault.seconds):
@@ -456,14 +346,4 @@ class HistoryFaults:
             await admin.alter_partition_reassignments(target)
 
 
-def largest_file(*folders: Path) -> int:
-    """Bytes, of all that are called .log below: only these grow without an end."""
-    sizes = []
-    for folder in folders:
-        for path in folder.rglob("*.log"):
-            with suppress(FileNotFoundError):  # it may be gone by now
-                sizes.append(path.stat().st_size)
-    return max(sizes)
-
-
-assert set(_STRIKES) == set(KIND_OF)
+assert set(STRIKES) == set(KIND_OF)
