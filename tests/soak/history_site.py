@@ -28,10 +28,12 @@ RETRY_S = 0.5
 
 
 class HistoryCluster(EmbeddedCluster):
-    """To be closed when it has stopped."""
+    """To be closed when it has stopped. CannotUnpack: see `history_versions`."""
 
     def __init__(self, folder: Path, brokers: int, disk_bytes: int) -> None:
         super().__init__(folder, brokers, base_port=None)
+        # First: it may fail, and nobody would close what is started below.
+        self.older = older_version(self.data_dir / "older")
         self.proxies = BrokerProxies(self)
         self.patient, self.small = self.broker_ids[1], self.broker_ids[-1]
         self.disk = SmallDisk(self.data_dir / "small", disk_bytes)
@@ -43,7 +45,6 @@ class HistoryCluster(EmbeddedCluster):
             daemon = WrappedDaemon(f"broker {broker_id}", self.broker_folder(broker_id) / "broker.log")
             self.brokers[broker_id] = self._wrapped[broker_id] = daemon
             self.to_run(broker_id, None)
-        self.older = older_version(self.data_dir / "older")
         self._starting = trio.Lock()
 
     def close(self) -> None:

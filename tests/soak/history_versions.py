@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+GIT_TIMEOUT_S = 60.0
 SPOKEN = ("protocol/messages", "protocol/native", "protocol/znodes", "protocol/api.py")
+
+
+class CannotUnpack(Exception):
+    """There is an earlier commit, and its sources cannot be put where brokers would run them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +27,25 @@ class OlderVersion:
 
 
 def older_version(folder: Path) -> OlderVersion | None:
-    """Put there. None: this is no repository, or the part of one that has no such commit."""
+    """Put there. None: this is no repository, or the part of one that has no such commit. CannotUnpack."""
     try:
         changed = _git("log", "-1", "--format=%H", "--", *SPOKEN).decode().strip()
         commit = _git("rev-parse", "--short", f"{changed}~1").decode().strip()
-        archive = _git("archive", commit)
     except (OSError, subprocess.CalledProcessError):
         return None
-    with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
-        packed.extractall(folder, filter="data")
+    try:
+        with tarfile.open(fileobj=io.BytesIO(_git("archive", commit))) as packed:
+            packed.extractall(folder, filter="data")
+    except (OSError, tarfile.TarError, subprocess.CalledProcessError) as error:
+        raise CannotUnpack(
+            f"the sources of {commit}, an older version, cannot be put into {folder}: {error}"
+        ) from error
     return OlderVersion(commit, folder / "src")
 
 
 def _git(*arguments: str) -> bytes:
-    return subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, capture_output=True).stdout
+    command = ["git", "-C", str(ROOT), *arguments]
+    try:
+        return subprocess.run(command, check=True, capture_output=True, timeout=GIT_TIMEOUT_S).stdout
+    except subprocess.TimeoutExpired as error:
+        raise CannotUnpack(f"no answer within {GIT_TIMEOUT_S:.0f} s: {' '.join(command)}") from error
