@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import trio
 
@@ -138,11 +139,18 @@ class HistoryFaults(DisksAndLimits):
         older = self.cluster.older
         if older is None:
             return "no earlier commit is here"
+        seen = 0
         for version in (older, None):
             for broker in brokers:
                 self.cluster.to_run(broker, version)
                 await self.stop(fault, [broker])
-        return f"{older.commit}, and back"
+                runs = self.cluster.runs(broker)
+                if not runs or Path(runs).is_relative_to(older.sources) != (version is older):
+                    wanted = f"{older.commit} in {older.sources}" if version else "this version"
+                    self.findings.append(f"broker {broker} was to run {wanted}, it runs {runs or 'nobody knows what'}")
+                elif version is older:
+                    seen += 1
+        return f"{older.commit} ran on {seen} of {len(brokers)}, and back"
 
     @kind("stop starting")
     async def stop_starting(self, fault: Fault, brokers: list[int]) -> str:

@@ -85,7 +85,7 @@ class HistoryCluster(EmbeddedCluster):
     def break_disk(self, broker_id: int, **how: object) -> None:
         """how: what `support/broken_disk` reads."""
         file = self._disk_file(broker_id)
-        self._struck_file(broker_id).unlink(missing_ok=True)
+        self._beside_disk_file(broker_id, "struck").unlink(missing_ok=True)
         unfinished = file.with_suffix(".unfinished")
         unfinished.write_text(json.dumps(how))
         unfinished.replace(file)
@@ -95,15 +95,22 @@ class HistoryCluster(EmbeddedCluster):
 
     def disk_errors(self, broker_id: int) -> list[tuple[str, str]]:
         """(operation, path) of each that the broker had since its disk was broken."""
-        file = self._struck_file(broker_id)
+        file = self._beside_disk_file(broker_id, "struck")
         lines = file.read_text().splitlines() if file.exists() else []
         return [(operation, path) for operation, _, path in (line.partition(" ") for line in lines)]
 
-    def _struck_file(self, broker_id: int) -> Path:
-        return self._disk_file(broker_id).with_name("broken-disk.struck")
+    def _beside_disk_file(self, broker_id: int, what: str) -> Path:
+        return self._disk_file(broker_id).with_name(f"broken-disk.{what}")
 
     def _disk_file(self, broker_id: int) -> Path:
         return self.broker_folder(broker_id) / "broken-disk"
+
+    def runs(self, broker_id: int) -> str:
+        """Where the process imported `strandline` from, as it told itself; empty: it did not tell."""
+        process, file = self.brokers[broker_id].id, self._beside_disk_file(broker_id, "runs")
+        lines = file.read_text().splitlines() if process and file.exists() else []
+        told = dict(line.split(" ", 1) for line in lines)
+        return told.get(str(process.pid), "")
 
     # --- for tasks --------------------------------------------------------------------------------------------------
 

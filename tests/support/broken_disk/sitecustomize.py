@@ -9,16 +9,21 @@ names the file, which is read at each call. Where there is none, nothing is chan
 Errors are of `read`, `write`, `fsync` and `rename`; each is a line of a file beside that one, `….struck`: its operation
 and its path. Replaced is what the broker's adapter of disks calls (`runtime/disk_posix.py`), and sendfile, which reads
 the file that it sends.
+
+Besides, `….runs` tells where `strandline` is imported from, a line for each process: its id, and the file.
 """
 
 from __future__ import annotations
 
 import errno
 import functools
+import importlib.util
 import json
 import os
+import sys
 import time
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 _FILE = os.environ["STRANDLINE_BROKEN_DISK"]
@@ -29,6 +34,8 @@ _NOTHING: _Told = {}
 
 
 def _told() -> _Told:
+    if not os.path.exists(_FILE):  # takes no descriptor: a process that may have no more shall not fail here
+        return _NOTHING
     try:
         with open(_FILE, "rb") as file:
             return json.loads(file.read())
@@ -79,6 +86,21 @@ def _of_the_disk(preadv: Callable[..., int]) -> Callable[..., int]:
     return read
 
 
+class _Witness:
+    """Finds `strandline` as everybody does, once, and tells where."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name != "strandline":
+            return None
+        sys.meta_path.remove(self)
+        found = importlib.util.find_spec(name)
+        if found is not None:
+            with open(f"{_FILE}.runs", "a") as runs:
+                runs.write(f"{os.getpid()} {found.origin}\n")
+        return found
+
+
+sys.meta_path.insert(0, _Witness())
 os.fsync = _late(_failing(os.fsync, "fsync", 0))
 os.pwritev = _failing(os.pwritev, "write", 0)
 os.pread = _failing(os.pread, "read", 0)

@@ -71,3 +71,42 @@ def test_errors_strike_the_operations_and_folders_that_are_named(
     struck = tmp_path / "told.struck"
     told_operations = [line.split()[0] for line in struck.read_text().splitlines()] if struck.exists() else []
     assert told_operations == [operation] * len(calls)
+
+
+def test_each_process_tells_where_it_has_strandline_from(tmp_path: Path) -> None:
+    """Also where another one would be found without PYTHONPATH."""
+    module = tmp_path / "older" / "strandline" / "__init__.py"
+    module.parent.mkdir(parents=True)
+    module.touch()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(BROKEN_DISK), str(tmp_path / "older")]),
+        "STRANDLINE_BROKEN_DISK": str(tmp_path / "told"),
+    }
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", "import strandline; print(strandline.__file__)"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.communicate()[0] == f"{module}\n"
+    assert (tmp_path / "told.runs").read_text() == f"{process.pid} {module}\n"
+
+
+def test_a_process_that_may_open_no_more_files_is_left_alone(tmp_path: Path) -> None:
+    """What it has open already it may go on to use."""
+    tried = """
+import os, resource, sys
+file = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR)
+resource.setrlimit(resource.RLIMIT_NOFILE, (file + 1, file + 1))
+os.pwritev(file, [b"abc"], 0)
+os.fsync(file)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", tried, str(tmp_path / "file")],
+        env={**os.environ, "PYTHONPATH": str(BROKEN_DISK), "STRANDLINE_BROKEN_DISK": str(tmp_path / "told")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
