@@ -14,6 +14,7 @@ import trio
 
 from soak.history_site import HistoryCluster
 from soak.soak_run import off_loop
+from strandline.cli.cluster_probe import ask_brokers
 
 OFFLINE = re.compile(r"log directory offline.*?\bpath=(\S+)")
 NONE_LEFT = "no log directory is left"
@@ -97,18 +98,28 @@ class FailingDisk:
     async def _leads_nothing(self, offline: list[str]) -> None:
         """Of what lies there, if anything does. (Who else is struck may be the one who has to lead, or to say so.)"""
         names = {path.name for each in offline for path in self._cluster.seen(each).iterdir() if path.is_dir()}
-        was_alone, led = self._is_alone(), {"nobody was asked"}
+        was_alone, led = self._is_alone(), None
         with trio.move_on_after(LED_ELSEWHERE_WITHIN_S):
-            while led := names & await off_loop(self._led):
+            while (led := await off_loop(self._led)) is None or names & led:
                 await trio.sleep(LOOK_INTERVAL_S)
-        if led and was_alone and self._is_alone():
-            self._found(f"broker {self._broker} still leads what lies on a disk that failed: {sorted(led)}")
+            return
+        if not (was_alone and self._is_alone()):
+            return
+        if led is None:
+            self._found(f"for {LED_ELSEWHERE_WITHIN_S:.0f} s no broker but {self._broker}, whose disk failed, answers")
+        else:
+            self._found(f"broker {self._broker} still leads what lies on a disk that failed: {sorted(names & led)}")
 
-    def _led(self) -> set[str]:
-        found = self._cluster.metadata()
+    def _led(self) -> set[str] | None:
+        """What it leads, in the eyes of any broker, its own too. None: no other one answers."""
+        living = [each for each, daemon in self._cluster.brokers.items() if daemon.is_alive]
+        answers = ask_brokers({each: self._cluster.address(each) for each in living}, topics=None)
+        if not answers.keys() - {self._broker}:
+            return None
         return {
             f"{topic.name}-{partition.partition_index}"
-            for topic in (found.topics if found else ())
+            for answer in answers.values()
+            for topic in answer.topics
             for partition in topic.partitions
             if partition.leader_id == self._broker
         }
