@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from contextlib import suppress
 from pathlib import Path
 
 import trio
 
-from soak.history_disks import FailingDisk
+from soak.history_disks import NONE_LEFT, FailingDisk
 from soak.history_strikes import Striker, kind
 from soak.soak_run import off_loop
 from strandline.client import TrioConsumer
@@ -48,6 +49,14 @@ class DisksAndLimits(Striker):
         return note
 
     async def _read_old_records(self) -> None:
+        """For ever, whatever the cluster answers: more may be done to it meanwhile."""
+        while True:
+            try:
+                await self._read_on()
+            except* ClientError:
+                await trio.sleep(OLD_RECORDS_INTERVAL_MS / 1000)
+
+    async def _read_on(self) -> None:
         async with TrioConsumer(self.cluster.proxies.bootstrap_servers, auto_offset_reset="earliest") as consumer:
             await consumer.assign(self.partitions)
             while True:
@@ -82,26 +91,45 @@ class DisksAndLimits(Striker):
     async def file_limit(self, fault: Fault, brokers: list[int]) -> str:
         (broker,) = brokers
         largest = await off_loop(largest_file, *map(self.cluster.seen, self.cluster.log_dirs(broker)))
-        return await self._limited(fault, broker, resource.RLIMIT_FSIZE, largest + GROWTH_BYTES)
+        if await self._lives_with(fault, broker, resource.RLIMIT_FSIZE, largest + GROWTH_BYTES):
+            return "it lives"
+        return await self._ended(broker)
 
     @kind("descriptor limit")
     async def descriptor_limit(self, fault: Fault, brokers: list[int]) -> str:
+        """What it cannot open it does later: it has to live, as long as it has a log directory."""
         (broker,) = brokers
-        opened = len(list(Path(f"/proc/{self._pid(broker)}/fd").iterdir()))
-        return await self._limited(fault, broker, resource.RLIMIT_NOFILE, opened + SPARE_DESCRIPTORS)
-
-    async def _limited(self, fault: Fault, broker: int, which: int, limit: int) -> str:
-        pid = self._pid(broker)
-        soft, hard = resource.prlimit(pid, which)
-        resource.prlimit(pid, which, (limit, hard))
-        await trio.sleep(fault.seconds)
-        daemon = self.cluster.brokers[broker]
-        if daemon.is_alive:
-            resource.prlimit(pid, which, (soft, hard))
+        opened = _descriptors(self._pid(broker))
+        if opened and await self._lives_with(fault, broker, resource.RLIMIT_NOFILE, opened + SPARE_DESCRIPTORS):
             return "it lives"
-        said = f"exit code {daemon.exit_code}: {daemon.last_log_line()}"
+        said = await self._ended(broker)
+        if NONE_LEFT not in said:
+            self.findings.append(f"broker {broker} ended for lack of descriptors, {said}")
+        return said
+
+    async def _lives_with(self, fault: Fault, broker: int, which: int, limit: int) -> bool:
+        """Through all of it; then the limit is what it was."""
+        pid = self._pid(broker)
+        with suppress(ProcessLookupError):
+            soft, hard = resource.prlimit(pid, which)
+            resource.prlimit(pid, which, (limit, hard))
+            await trio.sleep(fault.seconds)
+            resource.prlimit(pid, which, (soft, hard))
+        return self._is_alive(broker)
+
+    async def _ended(self, broker: int) -> str:
+        """It serves again when this returns how it ended."""
+        said = self._how_it_ended(broker)
         await self.cluster.serving(broker)
         return said
+
+
+def _descriptors(pid: int) -> int:
+    """0: it has ended."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd"))
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
 
 
 def largest_file(*folders: Path) -> int:
