@@ -12,7 +12,7 @@ from pathlib import Path
 import trio
 
 from soak.history_limits import DisksAndLimits
-from soak.history_pressure import Pressure
+from soak.history_pressure import AT_LEAST, SLOW_READERS, Pressure
 from soak.history_script import KIND_OF
 from soak.history_site import HistoryCluster
 from soak.history_strikes import STRIKES, kind
@@ -241,11 +241,10 @@ class HistoryFaults(DisksAndLimits):
         pressure = Pressure(self.cluster.address(broker), self._pid(broker), self.partitions[0])
         grown_bytes = await pressure.last(fault.seconds)
         if not self._is_alive(broker):
-            daemon = self.cluster.brokers[broker]
-            self.findings.append(
-                f"broker {broker} ended under pressure, exit code {daemon.exit_code}: {daemon.last_log_line()}"
-            )
+            self.findings.append(f"broker {broker} ended under pressure, {self._how_it_ended(broker)}")
             await self.cluster.serving(broker)
+        elif pressure.readers < AT_LEAST:
+            self.findings.append(f"broker {broker} lives and took only {pressure.readers} of {SLOW_READERS} readers")
         small, large = pressure.requests
         told = f"{pressure.readers:,} readers, {small:,} and {large:,} requests of who reads no answer"
         return f"{told}; {grown_bytes / 2**20:.0f} MiB more"

@@ -15,7 +15,9 @@ from strandline.protocol.types import TopicPartition
 from strandline.runtime.network import Address
 from support.raw_client import request_frame
 
-SLOW_READERS, THEIR_REQUESTS, THEIR_MAX_BYTES = 1_000, 20, 10 * 2**20
+SLOW_READERS, AT_LEAST = 1_000, 900
+"""So many as are wanted, and so many as a broker that lives must let in."""
+THEIR_REQUESTS, THEIR_MAX_BYTES = 20, 10 * 2**20
 UNREAD_REQUESTS = 10_000
 """Of a connection that never reads an answer."""
 NAMES = [f"there-is-no-topic-{number}" for number in range(500)]
@@ -85,15 +87,19 @@ class Pressure:
 
 @contextmanager
 def _limited_memory(pid: int) -> Iterator[None]:
-    """Of what it writes to: threads' stacks count, mapped files do not."""
-    soft, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
-    limit = _kilobytes(pid, "VmData") * 1024 + SPARE_MEMORY_BYTES
-    resource.prlimit(pid, resource.RLIMIT_DATA, (limit, hard))
+    """Of what it writes to: threads' stacks count, mapped files do not. Nothing is done to one that has ended."""
+    before = None
+    with suppress(ProcessLookupError):
+        if kilobytes := _kilobytes(pid, "VmData"):
+            soft, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
+            resource.prlimit(pid, resource.RLIMIT_DATA, (kilobytes * 1024 + SPARE_MEMORY_BYTES, hard))
+            before = soft, hard
     try:
         yield
     finally:
-        with suppress(ProcessLookupError):
-            resource.prlimit(pid, resource.RLIMIT_DATA, (soft, hard))
+        if before is not None:
+            with suppress(ProcessLookupError):
+                resource.prlimit(pid, resource.RLIMIT_DATA, before)
 
 
 def _kilobytes(pid: int, field: str) -> int:
