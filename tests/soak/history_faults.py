@@ -14,7 +14,7 @@ import trio
 from soak.history_limits import DisksAndLimits
 from soak.history_pressure import AT_LEAST, SLOW_READERS, Pressure
 from soak.history_script import KIND_OF
-from soak.history_site import HistoryCluster
+from soak.history_site import STARTS_WITHIN_S, HistoryCluster
 from soak.history_strikes import STRIKES, kind
 from soak.soak_run import off_loop
 from strandline.client import TrioAdmin
@@ -31,6 +31,7 @@ DROP_INTERVAL_S = 0.5
 MOVED_WITHIN_S = 5.0
 ADMIN_SETTINGS = {"request_timeout_ms": 3_000, "default_api_timeout_ms": 5_000}
 
+NOT_BACK = f"a broker that was started does not serve within {STARTS_WITHIN_S} s"
 ENDED_BEFORE_IT_SERVED = (0, 130, -signal.SIGTERM)
 """Exit codes: in order, before it was a broker, before it was a command."""
 
@@ -84,7 +85,10 @@ class HistoryFaults(DisksAndLimits):
                 if str(broker_id) not in self._now and not daemon.is_alive:
                     self.findings.append(f"broker {broker_id} ended by itself: {daemon.last_log_line()}")
                     self._now.add(str(broker_id))
-                    await self.cluster.serving(broker_id)
+                    try:
+                        await self.cluster.serving(broker_id)
+                    except trio.TooSlowError:
+                        self.findings.append(f"broker {broker_id}: {NOT_BACK}")
                     self._now.discard(str(broker_id))
 
     async def _strike(self, fault: Fault) -> None:
@@ -100,6 +104,8 @@ class HistoryFaults(DisksAndLimits):
         self._now |= struck
         try:
             this.note = await STRIKES[fault.kind](self, fault, brokers) or ""
+        except* trio.TooSlowError:
+            self.findings.append(f"{fault}: {NOT_BACK}")
         finally:
             self._now -= struck
             this.ended_s = trio.current_time()

@@ -11,6 +11,7 @@ Topic `all` (acks=all, idempotent) is promised to last; `one` and `none` (acks=1
 
 Faults end when so many records of `all` are acknowledged, and a script is over. Then all heals, and what must hold does
 (a broken promise makes the exit code 1 and is named):
+* records go on to be acknowledged; where they do not for long (`history_progress`) the run ends before its time
 * all comes to rest: every partition is led, with all replicas in sync; readers and the group get everything
 * nothing acknowledged is lost, and no other anomaly (`testkit/simulation/anomalies.py`) is in the history
 * replicas are equal byte for byte; brokers end in order when they are told to, and none fails by itself
@@ -44,6 +45,7 @@ from rich.table import Table
 
 from soak.history_faults import HistoryFaults, Struck
 from soak.history_load import HistoryLoad
+from soak.history_progress import Progress
 from soak.history_script import KIND_OF, KINDS, draw
 from soak.history_site import HistoryCluster
 from soak.history_verdict import SHOWN, prove, until_rest
@@ -63,7 +65,7 @@ REPLICAS = 3
 CONFIGS = {"min.insync.replicas": "2", "flush.messages": "1000"}
 DISK_BYTES_PER_RECORD, DISK_BYTES = 200, 64 * 2**20
 """Of the small disk: for records, and at least for the rest."""
-PROGRESS_INTERVAL_S = 5.0
+LOOK_INTERVAL_S, PROGRESS_INTERVAL_S = 1.0, 5.0
 
 
 @dataclass(slots=True)
@@ -80,6 +82,8 @@ class HistorySoak:
     verdicts: list[Verdict] = field(default_factory=list)
     anomalies: list[Anomaly] = field(default_factory=list)
     seconds: float = 0.0
+    stalled: str = ""
+    """For how long nothing was acknowledged, where it was too long."""
 
     async def run(self) -> None:
         """Clients and faults; then the proofs."""
@@ -94,10 +98,12 @@ class HistorySoak:
         async with self.load.running():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._progress, began_s)
+                nursery.start_soon(self._watch)
                 await self.faults.run(self.script, self._is_over)
-                while self.load.acked < self.records:
-                    await trio.sleep(1)
+                while self.load.acked < self.records and not self.stalled:
+                    await trio.sleep(LOOK_INTERVAL_S)
                 nursery.cancel_scope.cancel()
+            await judge(self.verdicts, "records go on to be acknowledged", self._went_on)
             await judge(self.verdicts, "all comes to rest", partial(until_rest, self.cluster))
         self.seconds = trio.current_time() - began_s
         await judge(self.verdicts, "nobody is told what must not be", self._no_findings)
@@ -105,7 +111,19 @@ class HistorySoak:
         self.anomalies = await prove(self.cluster, self.load, counts, self.verdicts)
 
     def _is_over(self) -> bool:
-        return self.is_endless and self.load.acked >= self.records
+        return bool(self.stalled) or (self.is_endless and self.load.acked >= self.records)
+
+    async def _watch(self) -> None:
+        """Until nothing was acknowledged for too long; then the run is over."""
+        progress = Progress(trio.current_time())
+        while not self.stalled:
+            await trio.sleep(LOOK_INTERVAL_S)
+            self.stalled = progress.note(self.load.acked, self.faults.under_way, trio.current_time())
+
+    async def _went_on(self) -> str:
+        if self.stalled:
+            raise PromiseBroken(f"{self.stalled}, {self.load.acked:,} of {self.records:,} were before")
+        return f"{self.load.acked:,}"
 
     async def _no_findings(self) -> str:
         if found := [*self.load.findings, *self.faults.findings]:

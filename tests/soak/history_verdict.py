@@ -4,7 +4,7 @@ files read, and the history is judged."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import trio
@@ -24,6 +24,8 @@ from strandline.testkit.verification import PromiseBroken, read_everything
 from support.lasting import same_bytes
 
 RESTS_WITHIN_S = 180
+READ_WITHIN_S = 600
+"""Each topic."""
 LOOK_INTERVAL_S = 0.5
 SHOWN = 5
 """Of each anomaly."""
@@ -68,12 +70,24 @@ async def _views(admin: TrioAdmin) -> dict[TopicPartition, PartitionView]:
 async def prove(
     cluster: HistoryCluster, load: HistoryLoad, topics: Mapping[str, int], verdicts: list[Verdict]
 ) -> list[Anomaly]:
-    """topics: partitions by name. Brokers are stopped when it returns; what the history has that it must not have."""
+    """topics: partitions by name. Brokers are stopped when it returns; what the history has that it must not have, as
+    far as everything could be read."""
     servers = cluster.proxies.bootstrap_servers
-    async with TrioAdmin(servers) as admin:
-        replicas = {tp: view.replicas for tp, view in (await _views(admin)).items() if tp.topic in topics}
-    read = {topic: await read_everything(servers, topic, count) for topic, count in topics.items()}
+    replicas: dict[TopicPartition, Sequence[int]] = {}
+    read: dict[str, dict[int, list[tuple[int, bytes]]]] = {}
+
+    async def read_all() -> str:
+        async with TrioAdmin(servers) as admin:
+            replicas.update({tp: view.replicas for tp, view in (await _views(admin)).items() if tp.topic in topics})
+        for topic, count in topics.items():
+            with trio.fail_after(READ_WITHIN_S):
+                read[topic] = await read_everything(servers, topic, count)
+        return f"{sum(len(records) for found in read.values() for records in found.values()):,} records"
+
+    await judge(verdicts, "everything can be read in the end", read_all)
     await judge(verdicts, "no broker fails by itself", partial(stopped, cluster))
+    if len(read) < len(topics):
+        return []
 
     def equal() -> str:
         shared_bytes = 0
@@ -84,15 +98,15 @@ async def prove(
         return f"{shared_bytes / 1e6:.1f} MB on each of three"
 
     await judge(verdicts, "replicas are identical", partial(off_loop, equal))
-    logs: dict[Stream, FinalLog] = {}
-    for tp, brokers in replicas.items():
-        content = memoryview(cluster.log_of(brokers[0], f"{tp.topic}-{tp.partition}"))
-        records = {record.offset: bytes(record.value or b"") for record in decode_records(content)}
-        logs[Stream(tp, 1)] = FinalLog(0, records, dict(read[tp.topic][tp.partition]))
     weak = {write.value for write in load.history.writes if write.acks != -1}
     found: list[Anomaly] = []
 
     async def well() -> str:
+        logs: dict[Stream, FinalLog] = {}
+        for tp, brokers in replicas.items():
+            content = memoryview(cluster.log_of(brokers[0], f"{tp.topic}-{tp.partition}"))
+            records = {record.offset: bytes(record.value or b"") for record in decode_records(content)}
+            logs[Stream(tp, 1)] = FinalLog(0, records, dict(read[tp.topic][tp.partition]))
         found.extend(await off_loop(anomalies, load.history, logs, Excuses(weak=weak)))
         if found:
             raise PromiseBroken(f"{dict(Counter(each.name for each in found))}")
