@@ -43,7 +43,7 @@ KINDS = (
     Kind("expire twice", "F11", "broker", (0, 0), "and the next one at once"),
     Kind("zookeeper reply", "F12", "broker", (0.5, 2), "ZooKeeper's answers are lost, then the connection"),
     Kind("zookeeper request", "F12", "broker", (0.5, 2), "requests to ZooKeeper are lost, then the connection"),
-    Kind("zookeeper down", "F13", "zookeeper", (30, 30), "the server is stopped"),
+    Kind("zookeeper down", "F13", "", (30, 30), "the server is stopped"),
     Kind("zookeeper slow", "F13", "broker", (5, 10), "each answer of ZooKeeper is late by 1.5 s"),
     Kind("zookeeper late", "F13", "long session", (10, 20), "each answer of ZooKeeper is late by 5 s"),
     Kind("pause controller", "F14", "controller", (8, 12), "the same of the controller"),
