@@ -8,6 +8,7 @@ and go when the leadership does. A new epoch of this broker's own changes nothin
 
 from __future__ import annotations
 
+import codecs
 import struct
 from collections.abc import Callable
 from functools import lru_cache
@@ -48,7 +49,7 @@ def java_hash(text: str) -> int:
 
 def _hash(text: str) -> int:
     found = 0
-    data = text.encode("utf-16-le", "surrogatepass")
+    data, _ = codecs.utf_16_le_encode(text, "surrogatepass")  # `str.encode` would open a module when first called
     for unit in struct.unpack(f"<{len(data) // 2}H", data):
         found = (31 * found + unit) & 0xFFFFFFFF
     return found - 2**32 if found >= 2**31 else found

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from strandline.broker.groups import shards
@@ -61,3 +64,15 @@ def test_a_long_name_costs_as_much_as_many_short_ones() -> None:
     assert cost_of_finding("g") == 1
     assert cost_of_finding("g" * 12_800) == 101
     assert cost_of_finding("g" * 10**8) == cost_of_finding("g" * MAX_ID_BYTES), "it is not hashed at all"
+
+
+def test_a_name_is_hashed_and_a_line_escaped_without_a_descriptor() -> None:
+    """What Python imports when it is first asked for cannot be had then."""
+    program = (
+        "import resource; from strandline.broker.groups.shards import java_hash; "
+        "from strandline.runtime.logging import escape; "
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1])); "
+        "print(java_hash('group'), escape('a\\n'))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("98629247 a\\n\n", "")
