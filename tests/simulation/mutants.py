@@ -200,9 +200,9 @@ NAMED = (
     "answers to an older epoch are appended",
     "an order to an earlier life is obeyed",
     "a late deletion takes the log of the topic that was made anew",
-    "a cleaning goes beyond what is committed",
 )
 NOT_YET = (
+    "a cleaning goes beyond what is committed",
     "a new leadership does not know who is eligible",
     "a leader forgets whom it removed below the minimum",
     "who joins below the minimum is measured by a high watermark that stands still",
@@ -223,7 +223,7 @@ NOT_YET = (
     "a rejected joiner is waited for where its past life ended",
     "brokers wait for TCP after a cut",
 )
-"""Noticed by scripted regressions only: 30 seeds of a minute did not meet what they break."""
+"""Noticed by scripted regressions only: seeds of a minute did not meet what they break (in 30 of them, or 200)."""
 CAUGHT = {
     "truncate to the high watermark": (1, "invariant 1"),
     "version -1 in the compare-and-set": (1, "invariant 12"),
@@ -245,7 +245,7 @@ CAUGHT = {
     "a shrink counts before it is written": (2, "invariant 16"),
     "whoever fetches joins": (3, "invariant 10"),
     "a session that ended is not begun anew": (2, "not-at-rest"),
-    "the marker of an orderly stop stays": (76, "not-at-rest"),
+    "the marker of an orderly stop stays": (77, "not-at-rest"),
     "an epoch's end is the log's end": (2, "invariant 10"),
     "the high watermark follows the fastest": (1, "invariant 2"),
     "a leader does not say where the logs part": (2, "invariant 2"),
@@ -262,6 +262,7 @@ CAUGHT = {
     "answers to an older epoch are appended": (77, "invariant 14"),
     "a late deletion takes the log of the topic that was made anew": (83, "not-at-rest"),
     "a consumer is served up to where the log ends": (1, "invariant 9"),
+    "what is watched was read before": (17, "not-done"),
     "nobody asks how many are in sync": (15, "invariant 15"),
 }
 """Mutant → a seed that shows it, and the name of what it shows first."""
