@@ -83,6 +83,9 @@ class Committed(Shadow):
         """Leader epoch → the high watermark that its leader raised it to, as far as that is still promised."""
         self._told: dict[int, int] = {}
         """The same, whatever became of it."""
+        self.ever_committed = 0
+        """The highest high watermark that a leader has used, whatever became of it."""
+        self._latest_begun = -1
         self._begun: dict[int, int] = {}
         """Leader epoch → where the log of its leader ended when he began."""
         self._shown: dict[int, int] = {}
@@ -91,25 +94,24 @@ class Committed(Shadow):
     def grow(self, entries: Iterable[Entry], high_watermark: int, leader_epoch: int) -> None:
         self.entries += [entry for entry in entries if entry.base_offset >= self.end_offset]
         self._up_to[leader_epoch] = self._told[leader_epoch] = self.high_watermark = high_watermark
+        self.ever_committed = max(self.ever_committed, high_watermark)
 
     def known_below(self, leader_epoch: int) -> int:
         """What that leader commits begins there. One that does not hear that it has been replaced, and all copies but
         his were lost, has committed nothing once more."""
         return max(self.high_watermark, self._told.get(leader_epoch, 0))
 
-    @property
-    def ever_committed(self) -> int:
-        """The highest high watermark that a leader has used, whatever became of it."""
-        return max([self.high_watermark, *self._told.values()])
-
     def begin(self, leader_epoch: int, end_offset: int) -> None:
         """Somebody leads, and his log ends there."""
         self._begun.setdefault(leader_epoch, end_offset)
+        self._latest_begun = max(self._latest_begun, leader_epoch)
 
     def ends_for(self, leader_epoch: int) -> int | None:
         """Where the log of the next leader ended when he began: he has no more of what that one appends."""
+        if leader_epoch >= self._latest_begun:
+            return None
         later = [epoch for epoch in self._begun if epoch > leader_epoch]
-        return self._begun[min(later)] if later else None
+        return self._begun[min(later)]
 
     def show(self, leader_epoch: int, high_watermark: int) -> int:
         """That leader tells clients so. Returns the highest that he or one before him had told."""

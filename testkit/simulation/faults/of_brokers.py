@@ -119,6 +119,7 @@ async def clock(strikes: Strikes, fault: Fault) -> None:
 async def kill_at_zookeeper(strikes: Strikes, fault: Fault) -> None:
     """Before or after ZooKeeper has applied what it writes next."""
     (broker,) = strikes.brokers(fault)
+    strikes.losses.strike(broker, fault.seconds + WAITED_S)
     client, chance = strikes.cluster.coordination(broker).client, strikes.chance(fault)
     write, when_done, met = strikes.how(fault), chance.random() < 0.5, trio.Event()
     left = chance.randint(0, WRITES_PASSED_MAX if write == ANYWHERE else PASSED_MAX)
@@ -156,6 +157,7 @@ async def _end_at_disk(strikes: Strikes, fault: Fault, *, loses_power: bool) -> 
     """Between two operations on its disk."""
     (broker,) = strikes.brokers(fault)
     node, how = strikes.cluster.nodes[broker], strikes.how(fault)
+    strikes.losses.strike(broker, fault.seconds + WAITED_S)
     place, disk, met = DISK_PLACES[how], node.disk, trio.Event()
     left = strikes.chance(fault, "left").randint(0, OPERATIONS_PASSED_MAX if how == ANYWHERE else PASSED_MAX)
 

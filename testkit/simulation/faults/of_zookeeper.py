@@ -57,7 +57,10 @@ async def lag(strikes: Strikes, fault: Fault) -> None:
 
 
 async def slow(strikes: Strikes, fault: Fault) -> None:
+    """Any session may end meanwhile, and the next one begins late."""
     zookeeper = strikes.cluster.zookeeper
+    for broker in strikes.cluster.nodes:
+        strikes.losses.strike(broker, fault.seconds + 2 * SLOW_S)
     before, zookeeper.latency_s = zookeeper.latency_s, SLOW_S
     await trio.sleep(fault.seconds)
     zookeeper.latency_s = before
