@@ -6,7 +6,8 @@
 * No answer (connection lost, session expired), or one that says nothing of the state (a server that cannot do it now):
   repeat the identical conditional write, since it may have been applied.
 * BadVersion on the state: only then read. Our own write found: success. Another ISR for our leader and epoch: adopt it.
-  Anything else there, or nothing: freeze, keep the union, wait for LeaderAndIsr.
+  A later epoch of somebody else: this broker leads no more, and says so to whoever waits; its controller may not reach
+  it. Anything else there, or nothing: freeze, keep the union, wait for LeaderAndIsr.
 * The topic's id has no znode: the topic is gone, or another one has its name. Freeze; versions alone cannot tell, they
   begin at 0 again.
 * The incarnation check failed: whoever joins has been restarted since its fetch; the proposal is dropped
@@ -63,11 +64,13 @@ ANNOUNCE_DELAY_S = 0.2
 @dataclass(frozen=True, slots=True)
 class IsrOutcome:
     """`isr` at `zk_version` stands in ZooKeeper for our leader epoch, and who is `eligible` beside it; `isr` None: the
-    proposal was not written; `frozen`: somebody else's leader or epoch stands there."""
+    proposal was not written; `frozen`: another leader or epoch stands there; `is_replaced`: that is another broker's,
+    in a later epoch."""
 
     isr: tuple[int, ...] | None = None
     zk_version: int = -1
     frozen: bool = False
+    is_replaced: bool = False
     eligible: tuple[int, ...] = ()
 
 
@@ -81,6 +84,7 @@ class IsrUpdates:
         coordination: Coordination,
         log: structlog.typing.FilteringBoundLogger,
     ) -> None:
+        self._replicas = replicas
         self._broker_id = replicas.broker_id
         self._burst = burst
         self._coordination = coordination
@@ -211,6 +215,9 @@ class IsrUpdates:
                 high_watermark=partition.high_watermark,
             )
         apply_outcome(self._burst, partition, proposal, outcome)
+        if outcome.is_replaced and partition.leadership is leadership:
+            self._replicas.resign(partition)
+            self._burst.end()
 
     async def _read_back(self, partition: Partition, leadership: Leadership) -> IsrOutcome | None:
         """After BadVersion: what stands there? None: not known yet, or of no interest to this leadership any more."""
@@ -229,7 +236,8 @@ class IsrUpdates:
             return None
         if state.leader == self._broker_id and state.leader_epoch == leadership.leader_epoch:
             return IsrOutcome(tuple(state.isr), znode.stat.version, eligible=tuple(state.elr))
-        return IsrOutcome(frozen=True)
+        is_replaced = state.leader != self._broker_id and state.leader_epoch > leadership.leader_epoch
+        return IsrOutcome(frozen=True, is_replaced=is_replaced)
 
     async def _run_announcements(self) -> None:
         while True:

@@ -113,6 +113,13 @@ MUTANTS = [
         transcript("r06_high_watermark_waits_for_who_joins"),
     ),
     Mutant(
+        "who reads that somebody else leads goes on leading",
+        "broker/replication/isr_updates.py",
+        "        if outcome.is_replaced and partition.leadership is leadership:\n",
+        "        if outcome.is_replaced and partition.leadership is None:\n",
+        ("../unit/broker/replication/test_isr_updates.py", "test_who_reads_that_somebody_else_leads"),
+    ),
+    Mutant(
         "a member of the ISR that is no replica counts",
         "broker/replication/leadership.py",
         "        self.isr = tuple(member for member in members if member in self.replicas)\n",

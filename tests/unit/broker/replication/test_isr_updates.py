@@ -9,7 +9,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from strandline.protocol.errors import ErrorCode
 from strandline.protocol.history.lines import Event, Kind
+from strandline.protocol.types import NO_BROKER
 from strandline.protocol.znodes import (
     BrokerIncarnationZnode,
     IsrChangeNotificationZnode,
@@ -209,7 +211,23 @@ async def test_a_member_that_is_no_replica_is_adopted_and_removed(cluster: Clust
     assert cluster.stored() == ([1, 2], 2)
 
 
-@pytest.mark.parametrize(("leader", "epoch"), [(2, EPOCH + 1), (1, EPOCH + 1), (2, EPOCH)])
+@pytest.mark.parametrize("leader", [2, NO_BROKER])
+async def test_who_reads_that_somebody_else_leads_by_now_tells_whoever_waits(
+    leader: int, cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    """The controller may not reach this broker, and clients do: they are to look for the leader elsewhere."""
+    hand = cluster.site.produce((T0, batch()), timeout_ms=60_000)
+    await cluster.admin.set(PATH, cluster.encoded((1, 2), leader=leader, epoch=EPOCH + 1), 0)
+    cluster.join()
+    await trio.sleep(0.1)
+    (outcome,) = hand.outcomes
+    assert outcome.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert cluster.site.partition().leadership is None
+    await cluster.site.lead(epoch=EPOCH + 2, isr=(1, 2), zk_version=1)
+    assert not cluster.leadership.frozen
+
+
+@pytest.mark.parametrize(("leader", "epoch"), [(1, EPOCH + 1), (2, EPOCH)])
 async def test_another_leader_or_epoch_freezes_the_leader(
     leader: int, epoch: int, cluster: Cluster, autojump_clock: MockClock
 ) -> None:
