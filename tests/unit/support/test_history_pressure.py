@@ -10,7 +10,10 @@ from soak.history_pressure import SPARE_MEMORY_BYTES, _limited_memory
 
 
 def test_a_process_may_take_little_more_than_it_has_for_a_while() -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+    program = [sys.executable, "-c", "print(flush=True); input()"]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it has the memory of a program by now
         before = resource.prlimit(process.pid, resource.RLIMIT_DATA)
         with _limited_memory(process.pid):
             limit, _ = resource.prlimit(process.pid, resource.RLIMIT_DATA)
