@@ -270,7 +270,8 @@ class Partition:
         self._note_role(state)
 
     def resign(self) -> None:
-        """Stop leading or following, with nobody named instead: this replica stops or its disk failed."""
+        """Stop leading or following, with nobody named instead: this replica stops, its disk failed, or somebody else
+        leads of whom no order has come."""
         self._drop_leadership(NO_BROKER, self.leader_epoch)
         self.leader_id = NO_BROKER
 

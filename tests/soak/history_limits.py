@@ -93,7 +93,7 @@ class DisksAndLimits(Striker):
         largest = await off_loop(largest_file, *map(self.cluster.seen, self.cluster.log_dirs(broker)))
         if await self._lives_with(fault, broker, resource.RLIMIT_FSIZE, largest + GROWTH_BYTES):
             return "it lives"
-        return await self._ended(broker)
+        return await self._ended(broker, "at the limit of its files")
 
     @kind("descriptor limit")
     async def descriptor_limit(self, fault: Fault, brokers: list[int]) -> str:
@@ -102,10 +102,7 @@ class DisksAndLimits(Striker):
         opened = _descriptors(self._pid(broker))
         if opened and await self._lives_with(fault, broker, resource.RLIMIT_NOFILE, opened + SPARE_DESCRIPTORS):
             return "it lives"
-        said = await self._ended(broker)
-        if NONE_LEFT not in said:
-            self.findings.append(f"broker {broker} ended for lack of descriptors, {said}")
-        return said
+        return await self._ended(broker, "for lack of descriptors")
 
     async def _lives_with(self, fault: Fault, broker: int, which: int, limit: int) -> bool:
         """Through all of it; then the limit is what it was."""
@@ -117,9 +114,11 @@ class DisksAndLimits(Striker):
             resource.prlimit(pid, which, (soft, hard))
         return self._is_alive(broker)
 
-    async def _ended(self, broker: int) -> str:
-        """It serves again when this returns how it ended."""
+    async def _ended(self, broker: int, why: str) -> str:
+        """It serves again when this returns how it ended: only without a log directory may it."""
         said = self._how_it_ended(broker)
+        if NONE_LEFT not in said:
+            self.findings.append(f"broker {broker} ended {why}, {said}")
         await self.cluster.serving(broker)
         return said
 
